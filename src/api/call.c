@@ -176,9 +176,9 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 
 /* Offered first: its lanes hold it, and what comes after it, until the leader has said which way it goes. */
 static void start_with_leader(
-	collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *gpu_buffers, bool blocks)
+	collet_comm *comm, struct collet_request *request, const struct collet_call_buffers *gpu_buffers, bool blocks)
 {
-	collet_status status = collet_direct_begin(comm->shared_gpu, request, gpu_buffers);
+	collet_status status = collet_shared_gpu_start(comm->shared_gpu, request, gpu_buffers);
 	if (status == COLLET_OK && !request->deferred) {
 		start(comm, request, blocks);
 		return;
@@ -256,7 +256,7 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 }
 
 void collet_call_start_prepared(collet_comm *comm, struct collet_request *request,
-	const struct collet_direct_sides *gpu_buffers, struct collet_pipeline *pipeline)
+	const struct collet_call_buffers *gpu_buffers, struct collet_pipeline *pipeline)
 {
 	collet_request_reset(request);
 	assign_sequence(&comm->state, request);
@@ -268,10 +268,10 @@ void collet_call_start_prepared(collet_comm *comm, struct collet_request *reques
 		return;
 	}
 	/* The last launch may have gone by way of the host. */
-	if (gpu_buffers->side[0].bytes)
-		request->input = gpu_buffers->side[0].first;
-	if (gpu_buffers->side[1].bytes)
-		request->result = (char *)(uintptr_t)gpu_buffers->side[1].first;
+	if (gpu_buffers->buffer[0].bytes)
+		request->input = gpu_buffers->buffer[0].first;
+	if (gpu_buffers->buffer[1].bytes)
+		request->result = (char *)(uintptr_t)gpu_buffers->buffer[1].first;
 	if (collet_request_is_for_leader(comm, request)) {
 		start_with_leader(comm, request, gpu_buffers, false);
 		return;

@@ -67,7 +67,7 @@ static void fill_table(struct collet_comm *comm)
 /* streams: some may come to calls of it yet. */
 static void free_comm(struct collet_comm *comm, bool has_pending_streams)
 {
-	collet_direct_free(comm->shared_gpu, has_pending_streams);
+	collet_shared_gpu_destroy(comm->shared_gpu, has_pending_streams);
 	(void)collet_device_collectives_destroy(comm);
 	collet_comm_state_deinit(&comm->state);
 	collet_layouts_deinit(comm);
@@ -318,7 +318,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 	bool streams_released = true;
 	if (collet_context_forked(context)) {
 		collet_connections_atfork_child(&closing->state);
-		collet_direct_forget(closing->shared_gpu);
+		collet_shared_gpu_forget(closing->shared_gpu);
 		closing->shared_gpu = NULL;
 		collet_device_collectives_forget(closing);
 	} else {

@@ -46,7 +46,7 @@ struct collet_context {
 	struct collet_transport_set transports;
 	struct collet_registry registry;
 	struct collet_cuda cuda;     /* and what goes with it, where there is a driver; else zeroed */
-	struct collet_copiers copy_streams;
+	struct collet_copy_streams copy_streams;
 	struct collet_pinned_pool pinned;
 	struct collet_device device;
 	struct collet_streams *streams; /* of all its communicators; under the engine's lock */
@@ -98,7 +98,7 @@ struct collet_comm {
 	struct collet_layout by_host;/* hosts' ranks together, in rank order */
 	struct collet_layout by_locality; /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
-	struct collet_direct
+	struct collet_shared_gpu
 		*shared_gpu; /* NULL: its ranks, or those of this host, have no GPU, or cannot go together */
 	struct collet_device_collectives *device_collectives; /* see device_collective.h; NULL: its ranks' GPUs do
 	                                                         not reach each other */
@@ -181,7 +181,7 @@ struct collet_call_arguments {
 	collet_op op;                        /* COLLET_OP_COUNT: it combines nothing */
 	uint32_t root;
 	const struct collet_partition *input, *result; /* v-forms: LISTED (or an own block); else NULL */
-	const struct collet_direct_sides
+	const struct collet_call_buffers
 		*gpu_buffers; /* to be offered to the leader first (see cuda/shared_gpu/shared_gpu.h); else NULL */
 	struct collet_gpu_staging *staging;  /* the buffers', with a flow: collet_call_start() takes it over, however
 						it ends; else NULL */
@@ -197,7 +197,7 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 	const collet_how *how, struct collet_request **request);
 /* sides: to be offered to the leader first, as in the arguments; else NULL. flow: its buffers'; else NULL. */
 void collet_call_start_prepared(collet_comm *comm, struct collet_request *request,
-	const struct collet_direct_sides *gpu_buffers, struct collet_pipeline *pipeline);
+	const struct collet_call_buffers *gpu_buffers, struct collet_pipeline *pipeline);
 /* Of a prepared request that is done by other means than lanes: it has its place in the order of calls, or, with this
  * number, in an order of its own, that is recorded apart; it counts, and whoever does it ends it. Under lock. */
 void collet_call_start_offloaded(

@@ -280,11 +280,11 @@ static collet_status open_cuda(struct collet_context *context)
 	if (status == COLLET_OK)
 		status = collet_cuda_open(&context->cuda, &context->engine.log);
 	if (status == COLLET_OK && context->cuda.module) {
-		collet_copiers_init(&context->copy_streams, &context->cuda);
+		collet_copy_streams_init(&context->copy_streams, &context->cuda);
 		collet_pinned_init(&context->pinned, &context->cuda, &context->arena, &context->engine.log);
 		collet_device_init(&context->device, &context->cuda, &context->copy_streams, direct,
 			&context->peer_info, &context->engine.log);
-		context->device.leader_only = leader_only;
+		context->device.is_leader_only = leader_only;
 	}
 	return status;
 }
@@ -295,10 +295,10 @@ static bool close_cuda(struct collet_context *context, bool forked)
 {
 	if (forked)
 		return true;
-	if (context->device.kept || !collet_pinned_deinit(&context->pinned))
+	if (context->device.is_leaked || !collet_pinned_deinit(&context->pinned))
 		return false;
 	collet_device_deinit(&context->device);
-	collet_copiers_deinit(&context->copy_streams);
+	collet_copy_streams_deinit(&context->copy_streams);
 	collet_cuda_close(&context->cuda);
 	return true;
 }

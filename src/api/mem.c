@@ -107,7 +107,7 @@ static collet_status add_entry(struct collet_registry *registry, void *memory, s
 
 /* That an adapter cannot reach it, or that there is none, is no error: calls go by way of the host's memory then. */
 static void register_gpu_memory(
-	struct collet_context *context, const struct collet_residence *attributes, void *memory, size_t bytes)
+	struct collet_context *context, const struct collet_pointer_attributes *attributes, void *memory, size_t bytes)
 {
 	struct collet_memory memory_info = {
 		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = attributes->ordinal, .dmabuf = -1};
@@ -136,13 +136,13 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 	if (!memory || !bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_register: there is no memory to register");
 	struct collet_context *context = comm->context;
-	struct collet_residence attributes;
-	status = collet_residence_find(&context->cuda, "collet_mem_register", memory, bytes, &attributes);
+	struct collet_pointer_attributes attributes;
+	status = collet_pointer_attributes_get(&context->cuda, "collet_mem_register", memory, bytes, &attributes);
 	if (status == COLLET_OK)
 		status = add_entry(&context->registry, memory, bytes);
 	if (status != COLLET_OK)
 		return status;
-	if (attributes.device) {
+	if (attributes.is_device) {
 		register_gpu_memory(context, &attributes, memory, bytes);
 		return COLLET_OK;
 	}

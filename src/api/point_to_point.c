@@ -90,7 +90,7 @@ enum collet_gpu_staging_kind collet_p2p_ops_staging_kind(
 	for (uint32_t i = 0; i < count; i++) {
 		const bool any = ops[i].peer == COLLET_ANY_SOURCE;
 		for (uint32_t r = any ? 0 : ops[i].peer; r < (any ? state->size : ops[i].peer + 1); r++)
-			if (collet_pull_may(state->engine, collet_comm_state_world_rank(state, r)))
+			if (collet_ipc_get_is_possible(state->engine, collet_comm_state_world_rank(state, r)))
 				return COLLET_GPU_STAGING_PULLED_MESSAGE;
 	}
 	return COLLET_GPU_STAGING_MESSAGE;

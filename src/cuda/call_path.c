@@ -71,11 +71,11 @@ static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_ca
 		return COLLET_OK;
 	const struct collet_user_buffer *read = &call->buffers[COLLET_SEND_BUFFER],
 					*written = &call->buffers[COLLET_RECV_BUFFER];
-	struct collet_direct_sides buffers = { .function = arguments->function,
+	struct collet_call_buffers buffers = { .function = arguments->function,
 		.scale = call->how ? call->how->scale : 1,
-		.side = { { .first = read->first, .bytes = read->bytes },
+		.buffer = { { .first = read->first, .bytes = read->bytes },
 			{ .first = written->first, .bytes = written->bytes } } };
-	collet_status status = collet_direct_locate(comm->shared_gpu, &buffers);
+	collet_status status = collet_shared_gpu_locate(comm->shared_gpu, &buffers);
 	arguments->gpu_buffers = &buffers;
 	if (status == COLLET_OK)
 		status = collet_call_start(comm, arguments, call->how);

@@ -8,29 +8,29 @@
 #include "cuda/stream/stream_internal.h"
 #include "engine/lock.h"
 
-static collet_status add_block(struct collet_context *context, struct collet_own_block *block)
+static collet_status add_block(struct collet_context *context, struct collet_shareable_block *block)
 {
 	collet_engine_lock(&context->engine);
-	const collet_status status = collet_own_add(&context->device, block);
+	const collet_status status = collet_shareable_block_publish(&context->device, block);
 	if (status == COLLET_OK)
-		collet_direct_tell(&context->engine, &block->shared, false);
+		collet_shared_gpu_notify_leaders(&context->engine, &block->handle, false);
 	collet_engine_unlock(&context->engine);
 	return status;
 }
 
 collet_status collet_device_memory_alloc(struct collet_context *context, void **memory, size_t bytes)
 {
-	struct collet_own_block *block;
+	struct collet_shareable_block *block;
 	if (!context->cuda.module)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s", context->cuda.absent);
-	collet_status status = collet_own_make(&context->device, bytes ? bytes : 1, &block);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s", context->cuda.unavailable_reason);
+	collet_status status = collet_shareable_block_create(&context->device, bytes ? bytes : 1, &block);
 	if (status != COLLET_OK)
 		return status;
 	status = add_block(context, block);
 	if (status == COLLET_OK)
-		*memory = (void *)(uintptr_t)block->mapped.first;
+		*memory = (void *)(uintptr_t)block->memory.address;
 	else
-		collet_own_free(&context->device, block);
+		collet_shareable_block_destroy(&context->device, block);
 	return status;
 }
 
@@ -52,26 +52,26 @@ static bool requests_use(const struct collet_context *context, const char *first
 
 bool collet_device_memory_free(struct collet_context *context, const void *memory, collet_status *status)
 {
-	struct collet_own_block *freed = NULL;
+	struct collet_shareable_block *freed = NULL;
 	*status = COLLET_OK;
 	if (!context->cuda.module)
 		return false;
 	collet_engine_lock(&context->engine);
-	struct collet_own_block **at = collet_own_find(&context->device, memory), *found = *at;
-	if (found && requests_use(context, memory, found->mapped.bytes)) {
+	struct collet_shareable_block **at = collet_shareable_block_find(&context->device, memory), *found = *at;
+	if (found && requests_use(context, memory, found->memory.bytes)) {
 		*status = collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_mem_free: a pending request uses this memory; wait for it first");
-	} else if (found && collet_streams_use(context, memory, found->mapped.bytes)) {
+	} else if (found && collet_streams_use(context, memory, found->memory.bytes)) {
 		*status = collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_mem_free: a call on a stream uses this memory: wait for the stream first; or a graph "
 			"does: destroy the communicator first");
 	} else if (found) {
 		*at = found->next;
 		freed = found;
-		collet_direct_tell(&context->engine, &freed->shared, true);
-		collet_pull_tell_gone(&context->device, &context->engine, &freed->shared);
+		collet_shared_gpu_notify_leaders(&context->engine, &freed->handle, true);
+		collet_ipc_get_notify_freed(&context->device, &context->engine, &freed->handle);
 	}
 	collet_engine_unlock(&context->engine);
-	collet_own_free(&context->device, freed);
+	collet_shareable_block_destroy(&context->device, freed);
 	return found;
 }

@@ -52,15 +52,15 @@ static double clamp(double value, double least, double most)
 	return value < least ? least : value > most ? most : value;
 }
 
-struct collet_executor_lanes collet_gpu_channel_limits(const collet_link_cost *link)
+struct collet_channel_limits collet_gpu_channel_limits(const collet_link_cost *link)
 {
 	/* What a tuning may say is bounded here: of windows' memory, and of blocks. */
 	enum { CHANNELS_MAX = 32, BYTES_MIN = 4 << 10, BYTES_MAX = 16 << 20 };
 	const double one = link->byte_ns[1], all = link->byte_ns[COLLET_COST_CLASSES - 1],
 		     empty = link->latency_ns + link->overhead_ns;
-	return (struct collet_executor_lanes){
-		.most = (uint32_t)clamp(all > 0 ? ceil(one / all - 1e-6) : CHANNELS_MAX, 1, CHANNELS_MAX),
-		.bytes = (uint32_t)clamp(one > 0 ? empty / one : BYTES_MAX, BYTES_MIN, BYTES_MAX),
+	return (struct collet_channel_limits){
+		.max_per_part = (uint32_t)clamp(all > 0 ? ceil(one / all - 1e-6) : CHANNELS_MAX, 1, CHANNELS_MAX),
+		.bytes_per_channel = (uint32_t)clamp(one > 0 ? empty / one : BYTES_MAX, BYTES_MIN, BYTES_MAX),
 	};
 }
 
@@ -165,7 +165,7 @@ static double largest_host(const struct collet_shape *shape)
 static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_cost *cost)
 {
 	bool measured;
-	if (collet_direct_has_one_gpu(comm->shared_gpu))
+	if (collet_shared_gpu_is_single(comm->shared_gpu))
 		return;
 	const collet_link_cost *between = collet_gpu_kernel_link(comm->context, &measured);
 	cost->memory_s = larger(cost->memory_s, bytes * between->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9);

@@ -43,7 +43,7 @@ const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *cont
 /* How many lanes share a call of the kernels, by that link. One lane moves what the second byte says, all of them what
  * the last one says: so many fill it as the one takes times as long (as reasoned, 10). And a lane is worth having where
  * its share takes longer than a message does that is empty: S / lanes byte[1] = latency + message (35 KiB). */
-struct collet_executor_lanes collet_gpu_channel_limits(const collet_link_cost *link);
+struct collet_channel_limits collet_gpu_channel_limits(const collet_link_cost *link);
 
 /* The time of a call, and what it would be of each link alone. In pieces they work at the same time. */
 struct collet_gpu_cost {

@@ -63,22 +63,22 @@ SAME(CU_HOST_REGISTER_MAPPED, CU_MEMHOSTREGISTER_DEVICEMAP);
 SAME(CU_LEGACY_STREAM, (uintptr_t)CU_STREAM_LEGACY);
 SAME(CU_PER_THREAD_STREAM, (uintptr_t)CU_STREAM_PER_THREAD);
 #endif
-SAME(CU_WAIT_AT_LEAST, CU_STREAM_WAIT_VALUE_GEQ);
-SAME(CU_WAIT_EQUAL, CU_STREAM_WAIT_VALUE_EQ);
-SAME(CU_WRITE_WORD, CU_STREAM_MEM_OP_WRITE_VALUE_32);
-_Static_assert(sizeof(cu_word_operation) == sizeof(CUstreamBatchMemOpParams), "cu_word_operation");
-_Static_assert(offsetof(cu_word_operation, write.word) == offsetof(CUstreamBatchMemOpParams, writeValue.address),
+SAME(CU_WAIT_VALUE_GEQ, CU_STREAM_WAIT_VALUE_GEQ);
+SAME(CU_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_EQ);
+SAME(CU_MEM_OP_WRITE_32, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+_Static_assert(sizeof(cu_mem_op) == sizeof(CUstreamBatchMemOpParams), "cu_word_operation");
+_Static_assert(offsetof(cu_mem_op, write.word) == offsetof(CUstreamBatchMemOpParams, writeValue.address),
 	"word");
-_Static_assert(offsetof(cu_word_operation, write.value) == offsetof(CUstreamBatchMemOpParams, writeValue.value),
+_Static_assert(offsetof(cu_mem_op, write.value) == offsetof(CUstreamBatchMemOpParams, writeValue.value),
 	"value");
-_Static_assert(offsetof(cu_word_operation, write.flags) == offsetof(CUstreamBatchMemOpParams, writeValue.flags),
+_Static_assert(offsetof(cu_mem_op, write.flags) == offsetof(CUstreamBatchMemOpParams, writeValue.flags),
 	"flags");
-SAME(CU_NOT_CAPTURED, CU_STREAM_CAPTURE_STATUS_NONE);
-SAME(CU_BEING_CAPTURED, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-SAME(CU_CAPTURE_SPOILT, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
-SAME(CU_CAPTURE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
-SAME(CU_CAPTURE_OF_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-SAME(CU_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
+SAME(CU_CAPTURE_STATUS_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
+SAME(CU_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+SAME(CU_CAPTURE_STATUS_INVALIDATED, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+SAME(CU_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
+SAME(CU_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+SAME(CU_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
 _Static_assert(sizeof(cu_result) == sizeof(CUresult), "cu_result");
 _Static_assert(sizeof(cu_device) == sizeof(CUdevice), "cu_device");
 _Static_assert(sizeof(cu_pointer) == sizeof(CUdeviceptr), "cu_pointer");
@@ -96,18 +96,18 @@ SAME(CU_HANDLE_FILE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(CU_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(CU_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 SAME(CU_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-SAME(CU_DEVICE_ORDERS_ADAPTERS_WRITES, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
-SAME(CU_ORDERED_FOR_OWNER, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+SAME(CU_DEVICE_RDMA_WRITES_ORDERING, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+SAME(CU_RDMA_ORDERING_OWNER, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
 SAME(CU_DEVICE_HAS_DMABUF, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
 SAME(CU_RANGE_DMABUF, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 SAME(CU_NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED);
-SAME(CU_DEVICE_HAS_VIRTUAL_MEMORY, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
-SAME(CU_DEVICE_HAS_MEMORY_OPERATIONS, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
-SAME(CU_DEVICE_LETS_ADAPTERS_AT_VIRTUAL_MEMORY, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-SAME(CU_DEVICE_EXPORTS_FILE_DESCRIPTORS, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+SAME(CU_DEVICE_HAS_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+SAME(CU_DEVICE_HAS_STREAM_MEM_OPS, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+SAME(CU_DEVICE_HAS_RDMA_TO_VMM, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+SAME(CU_DEVICE_HAS_FD_HANDLES, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 _Static_assert(sizeof(cu_ipc_handle) == sizeof(CUipcMemHandle), "cu_ipc_handle");
 _Static_assert(sizeof(cu_uuid) == sizeof(CUuuid), "cu_uuid");
-_Static_assert(sizeof(cu_memory) == sizeof(CUmemGenericAllocationHandle), "cu_memory");
+_Static_assert(sizeof(cu_mem_handle) == sizeof(CUmemGenericAllocationHandle), "cu_memory");
 _Static_assert(sizeof(cu_memory_properties) == sizeof(CUmemAllocationProp), "cu_memory_properties");
 _Static_assert(offsetof(cu_memory_properties, location) == offsetof(CUmemAllocationProp, location), "location");
 _Static_assert(offsetof(cu_memory_properties, flags) == offsetof(CUmemAllocationProp, allocFlags), "flags");

@@ -59,7 +59,7 @@ cu_pointer gpu_gate(const struct gpu *gpu, int gate)
 bool gpu_hold(struct gpu *gpu, int stream, int gate)
 {
 	const cu_result result = gpu->cuda.cuStreamWaitValue32_v2(
-		gpu->stream[stream], gpu_gate(gpu, gate), 1, CU_WAIT_AT_LEAST);
+		gpu->stream[stream], gpu_gate(gpu, gate), 1, CU_WAIT_VALUE_GEQ);
 	return rank_check(gpu->rank, result == CU_OK, "holding a stream up");
 }
 
@@ -76,7 +76,7 @@ bool gpu_synchronize(struct gpu *gpu, int stream)
 
 bool gpu_synchronize_relaxed(struct gpu *gpu, int stream)
 {
-	int mode = CU_CAPTURE_RELAXED;
+	int mode = CU_CAPTURE_MODE_RELAXED;
 	(void)gpu->cuda.cuThreadExchangeStreamCaptureMode(&mode);
 	const bool fine = gpu_synchronize(gpu, stream);
 	(void)gpu->cuda.cuThreadExchangeStreamCaptureMode(&mode);
@@ -124,7 +124,8 @@ uint32_t gpu_power(uint32_t factor, uint32_t times, uint32_t value)
 bool gpu_begin_capture(struct gpu *gpu, int stream)
 {
 	/* A global one is spoilt by what ranks of the same process do meanwhile. */
-	const int mode = gpu->rank->options->mode == RANKS_PROCESSES ? CU_CAPTURE_GLOBAL : CU_CAPTURE_OF_THREAD;
+	const int mode =
+		gpu->rank->options->mode == RANKS_PROCESSES ? CU_CAPTURE_MODE_GLOBAL : CU_CAPTURE_MODE_THREAD_LOCAL;
 	const cu_result result = gpu->cuda.cuStreamBeginCapture_v2(gpu->stream[stream], mode);
 	return rank_check(gpu->rank, result == CU_OK, "beginning a capture: %d", result);
 }

@@ -26,28 +26,28 @@ bool loaded_end(struct loaded *loaded)
 
 collet_status loaded_load(struct loaded *loaded)
 {
-	const struct collet_residence residence = { .device = true, .ordinal = loaded->program.device,
+	const struct collet_pointer_attributes residence = { .is_device = true, .ordinal = loaded->program.device,
 		.context = loaded->program.context };
 	collet_kernel_sets_init(&loaded->sets, &loaded->cuda);
-	collet_copiers_init(&loaded->copiers, &loaded->cuda);
-	const collet_status status = collet_copier_find(&loaded->copiers, &residence, &loaded->copier);
-	return status == COLLET_OK ? collet_kernel_set_find(&loaded->sets, loaded->copier, &loaded->set) : status;
+	collet_copy_streams_init(&loaded->copiers, &loaded->cuda);
+	const collet_status status = collet_copy_stream_get(&loaded->copiers, &residence, &loaded->copier);
+	return status == COLLET_OK ? collet_kernel_set_get(&loaded->sets, loaded->copier, &loaded->set) : status;
 }
 
 void loaded_unload(struct loaded *loaded)
 {
 	collet_kernel_sets_deinit(&loaded->sets);
-	collet_copiers_deinit(&loaded->copiers);
+	collet_copy_streams_deinit(&loaded->copiers);
 }
 
-collet_status loaded_fold(struct loaded *loaded, const struct collet_fold *fold, const struct collet_fold_span *spans,
-	uint32_t count)
+collet_status loaded_fold(struct loaded *loaded, const struct collet_gpu_reduction *fold,
+	const struct collet_gpu_span *spans, uint32_t count)
 {
-	collet_status status = collet_copier_begin(&loaded->cuda, loaded->copier);
+	collet_status status = collet_copy_stream_push_context(&loaded->cuda, loaded->copier);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_fold_launch(loaded->set, fold, spans, count, loaded->copier->stream);
-	collet_copier_end(&loaded->cuda);
-	const collet_status waited = collet_copier_wait(&loaded->cuda, loaded->copier, "folding");
+	status = collet_gpu_spans_launch(loaded->set, fold, spans, count, loaded->copier->stream);
+	collet_copy_stream_pop_context(&loaded->cuda);
+	const collet_status waited = collet_copy_stream_synchronize(&loaded->cuda, loaded->copier, "folding");
 	return status == COLLET_OK ? waited : status;
 }

@@ -9,9 +9,9 @@
 struct loaded {
 	struct collet_cuda cuda;
 	struct program program;
-	struct collet_copiers copiers;
+	struct collet_copy_streams copiers;
 	struct collet_kernel_sets sets;
-	struct collet_copier *copier;
+	struct collet_copy_stream *copier;
 	struct collet_kernel_set *set;
 };
 
@@ -25,7 +25,7 @@ bool loaded_end(struct loaded *loaded);
 collet_status loaded_load(struct loaded *loaded);
 void loaded_unload(struct loaded *loaded);
 /* One launch, which it waits for. */
-collet_status loaded_fold(struct loaded *loaded, const struct collet_fold *fold, const struct collet_fold_span *spans,
-	uint32_t count);
+collet_status loaded_fold(struct loaded *loaded, const struct collet_gpu_reduction *fold,
+	const struct collet_gpu_span *spans, uint32_t count);
 
 #endif

@@ -73,10 +73,10 @@ static bool enqueue(struct bench *bench, const struct row *row)
 		sources[s] = bench->buffers[s].first;
 	for (uint32_t r = 0; r < row->results; r++)
 		results[r] = bench->buffers[row->results == row->sources ? r : row->sources + r].first;
-	const struct collet_fold fold = { *row->dtype, COLLET_SUM, 1 };
-	const struct collet_fold_span span = { sources, results, row->sources, row->results, NULL,
+	const struct collet_gpu_reduction fold = { *row->dtype, COLLET_SUM, 1 };
+	const struct collet_gpu_span span = { sources, results, row->sources, row->results, NULL,
 		bench->bytes / collet_dtype_bytes(*row->dtype) };
-	return collet_fold_launch(bench->gpu.set, &fold, &span, 1, bench->gpu.copier->stream) == COLLET_OK;
+	return collet_gpu_spans_launch(bench->gpu.set, &fold, &span, 1, bench->gpu.copier->stream) == COLLET_OK;
 }
 
 /* Of several, after one that warms up; GB/s read and written. */
@@ -85,7 +85,7 @@ static bool measure(struct bench *bench, const struct row *row, double *gbs)
 	const struct collet_cuda *cuda = &bench->gpu.cuda;
 	const cu_stream stream = bench->gpu.copier->stream;
 	float ms = 0;
-	if (collet_copier_begin(cuda, bench->gpu.copier) != COLLET_OK)
+	if (collet_copy_stream_push_context(cuda, bench->gpu.copier) != COLLET_OK)
 		return false;
 	bool fine = enqueue(bench, row) && cuda->cuEventRecord(bench->marks[0], stream) == CU_OK;
 	for (int i = 0; fine && i < REPEATS; i++)
@@ -93,7 +93,7 @@ static bool measure(struct bench *bench, const struct row *row, double *gbs)
 	fine = fine && cuda->cuEventRecord(bench->marks[1], stream) == CU_OK &&
 		bench->synchronize(bench->marks[1]) == CU_OK &&
 		bench->elapsed(&ms, bench->marks[0], bench->marks[1]) == CU_OK;
-	collet_copier_end(cuda);
+	collet_copy_stream_pop_context(cuda);
 	const double moved = (double)bench->bytes * (row->sources + row->results) * REPEATS;
 	*gbs = ms > 0 ? moved / ((double)ms * 1e6) : 0;
 	return fine;

@@ -43,13 +43,13 @@ double row_scale(uint32_t rank)
 
 static bool seat_make(struct gpus *gpus, struct seat *seat, const struct program *program)
 {
-	const struct collet_residence residence = { .device = true, .context = program->context };
+	const struct collet_pointer_attributes residence = { .is_device = true, .context = program->context };
 	const size_t bytes = collet_window_bytes(&gpus->window);
 	void *blank = calloc(1, bytes);
 	*seat = (struct seat){ .program = program };
 	const bool made = blank && program->cuCtxPushCurrent_v2(program->context) == CU_OK &&
-		collet_copier_find(&gpus->copiers, &residence, &seat->copier) == COLLET_OK &&
-		collet_kernel_set_find(&gpus->sets, seat->copier, &seat->set) == COLLET_OK &&
+		collet_copy_stream_get(&gpus->copiers, &residence, &seat->copier) == COLLET_OK &&
+		collet_kernel_set_get(&gpus->sets, seat->copier, &seat->set) == COLLET_OK &&
 		buffer_make(&seat->window, program, true, bytes) && buffer_write(&seat->window, blank) &&
 		buffer_make(&seat->tape, program, true, 1 << 16) && buffer_make(&seat->input, program, true, ROOM) &&
 		buffer_make(&seat->result, program, true, ROOM) &&
@@ -96,7 +96,7 @@ bool gpus_open(struct gpus *gpus, uint32_t size)
 	for (uint32_t d = 1; d < gpus->count; d++)
 		if (!program_start(&gpus->programs[d], (int)d))
 			return false;
-	collet_copiers_init(&gpus->copiers, &gpus->cuda);
+	collet_copy_streams_init(&gpus->copiers, &gpus->cuda);
 	collet_kernel_sets_init(&gpus->sets, &gpus->cuda);
 	if (!enable_peers(gpus) || !buffer_make(&gpus->abort_word, &gpus->programs[0], true, sizeof(nothing)) ||
 		!buffer_write(&gpus->abort_word, &nothing))
@@ -121,7 +121,7 @@ bool gpus_close(struct gpus *gpus)
 		seat_free(&gpus->seats[s / WORLD][s % WORLD]);
 	buffer_free(&gpus->abort_word);
 	collet_kernel_sets_deinit(&gpus->sets);
-	collet_copiers_deinit(&gpus->copiers);
+	collet_copy_streams_deinit(&gpus->copiers);
 	for (uint32_t d = gpus->count; d-- > 0;)
 		fine = program_end(&gpus->programs[d]) && fine;
 	collet_cuda_close(&gpus->cuda);
@@ -136,28 +136,28 @@ static bool write_some(const struct seat *seat, const struct buffer *buffer, con
 }
 
 bool seat_lay(const struct gpus *gpus, struct seat *seat, const struct row *row, uint32_t rank, uint32_t size,
-	const void *values, struct collet_program_row *laid, uint32_t *lanes)
+	const void *values, struct collet_plan_rank *laid, uint32_t *lanes)
 {
 	const size_t element = collet_dtype_bytes(row->dtype);
-	const struct collet_taping taping = { (uint32_t)element, row->channels, row->quick ? 512 : PIECE_BYTES,
+	const struct collet_plan_options taping = { (uint32_t)element, row->channels, row->quick ? 512 : PIECE_BYTES,
 		row->quick };
 	const struct collet_shape shape =
 		collet_shape_of(row->program->collective, rank, size, row_root(size), row->count);
 	const uint64_t bytes[] = { row_send_count(row, rank, size) * element, row_recv_count(row, rank, size) * element,
 		collet_program_scratch(row->program, &shape) * element };
 	const double scale = row_scale(rank);
-	struct collet_tape *tape;
-	if (collet_tape_lay(row->program, &shape, &taping, &tape) != COLLET_OK)
+	struct collet_kernel_plan *tape;
+	if (collet_kernel_plan_build(row->program, &shape, &taping, &tape) != COLLET_OK)
 		return false;
-	*laid = (struct collet_program_row){
-		.tape = (uintptr_t)seat->tape.first, .tape_bytes = tape->bytes,
+	*laid = (struct collet_plan_rank){
+		.plan = (uintptr_t)seat->tape.first, .plan_bytes = tape->bytes,
 		.windows = (uintptr_t)seat->windows.first, .abort = (uintptr_t)gpus->abort_word.first,
 		.buffers = { (uintptr_t)(row->in_place ? seat->result.first : seat->input.first),
 			(uintptr_t)seat->result.first, (uintptr_t)seat->scratch.first },
 		.bytes = { bytes[0], bytes[1], bytes[2] },
 	};
 	memcpy(&laid->scale, &scale, sizeof(scale));
-	*lanes = tape->parts * tape->channels;
+	*lanes = tape->parts * tape->channels_per_part;
 	const bool fine = bytes[2] <= 2 * ROOM && tape->bytes <= 1 << 16 &&
 		write_some(seat, &seat->tape, tape, tape->bytes) &&
 		write_some(seat, row->in_place ? &seat->result : &seat->input, values, bytes[0]);
@@ -165,14 +165,14 @@ bool seat_lay(const struct gpus *gpus, struct seat *seat, const struct row *row,
 	return fine;
 }
 
-collet_status seat_launch(struct seat *seat, const struct collet_program_arguments *arguments, uint32_t lanes,
+collet_status seat_launch(struct seat *seat, const struct collet_plan_arguments *arguments, uint32_t lanes,
 	uint32_t rows)
 {
-	collet_status status = collet_copier_begin(seat->set->cuda, seat->copier);
+	collet_status status = collet_copy_stream_push_context(seat->set->cuda, seat->copier);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_kernel_launch(seat->set, COLLET_GPU_program, lanes, rows, arguments, seat->copier->stream);
-	collet_copier_end(seat->set->cuda);
+	status = collet_kernel_launch(seat->set, COLLET_GPU_plan, lanes, rows, arguments, seat->copier->stream);
+	collet_copy_stream_pop_context(seat->set->cuda);
 	return status;
 }
 

@@ -18,7 +18,7 @@ struct row {
 	collet_op op;
 	bool quick, in_place, apart;  /* apart: each rank's launch on its own GPU */
 	uint32_t channels;
-	uint32_t jitter;             /* see struct collet_program_arguments */
+	uint32_t jitter;             /* see struct collet_plan_arguments */
 };
 
 uint32_t row_root(uint32_t size);
@@ -30,14 +30,14 @@ double row_scale(uint32_t rank);
 /* A rank's memory on one GPU, and where its kernels are launched. */
 struct seat {
 	const struct program *program;
-	struct collet_copier *copier;
+	struct collet_copy_stream *copier;
 	struct collet_kernel_set *set;
 	struct buffer window, tape, input, result, scratch, windows;
 };
 
 struct gpus {
 	struct collet_cuda cuda;
-	struct collet_copiers copiers;
+	struct collet_copy_streams copiers;
 	struct collet_kernel_sets sets;
 	struct program programs[WORLD];
 	uint32_t count;              /* of GPUs that are used */
@@ -52,9 +52,9 @@ bool gpus_close(struct gpus *gpus);
 
 /* The rank's tape, and what it sends (row_send_count() of values), on its seat. laid: what its kernel is told. */
 bool seat_lay(const struct gpus *gpus, struct seat *seat, const struct row *row, uint32_t rank, uint32_t size,
-	const void *values, struct collet_program_row *laid, uint32_t *lanes);
+	const void *values, struct collet_plan_rank *laid, uint32_t *lanes);
 /* So many rows of them. */
-collet_status seat_launch(struct seat *seat, const struct collet_program_arguments *arguments, uint32_t lanes,
+collet_status seat_launch(struct seat *seat, const struct collet_plan_arguments *arguments, uint32_t lanes,
 	uint32_t rows);
 /* Another order of the blocks of a launch for each seed; 0: any. On the stand-in alone. */
 void set_schedule(uint64_t seed);

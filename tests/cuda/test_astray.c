@@ -127,7 +127,7 @@ static bool describe(const struct write_row *row, const struct collet_window *wi
 	snprintf(text, 64, "writes:%llu:%llu", (unsigned long long)first, (unsigned long long)(end - first));
 	if (row->place == ALL)
 		text[strlen("writes")] = '\0';
-	return window->lanes > LANE && first % PAGE == 0 && end % PAGE == 0;
+	return window->channels > LANE && first % PAGE == 0 && end % PAGE == 0;
 }
 
 /* Of the stand-in: one byte again and again. */

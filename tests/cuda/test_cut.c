@@ -22,26 +22,26 @@ struct row {
 
 static void check(const struct row *row)
 {
-	struct collet_executor executor = { .channels = CHANNELS, .piece_bytes = SLOT_BYTES,
-		.lanes = { CHANNELS, LANE_BYTES },
+	struct collet_device_comm executor = { .channels_per_part = CHANNELS, .segment_bytes = SLOT_BYTES,
+		.channel_limits = { CHANNELS, LANE_BYTES },
 		.window = collet_window_for(row->size, CHANNELS, SLOT_BYTES) };
 	const struct collet_program *program = collet_program_find(COLLET_ALLREDUCE, row->algorithm);
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, row->size, 0, row->bytes / 4);
-	const struct collet_taping cut =
-		collet_executor_cut(&executor, program, &shape, 4, row->bytes, row->piece_bytes, row->wanted);
-	if (cut.quick != row->quick || cut.channels != row->channels || cut.piece_bytes != row->piece)
+	const struct collet_plan_options cut =
+		collet_device_comm_options(&executor, program, &shape, 4, row->bytes, row->piece_bytes, row->wanted);
+	if (cut.is_ll != row->quick || cut.channels_per_part != row->channels || cut.segment_bytes != row->piece)
 		fail_msg("%s of %llu bytes, %u ranks: %squick, %u channels, pieces of %llu bytes", row->algorithm,
-			(unsigned long long)row->bytes, row->size, cut.quick ? "" : "not ", cut.channels,
-			(unsigned long long)cut.piece_bytes);
+			(unsigned long long)row->bytes, row->size, cut.is_ll ? "" : "not ", cut.channels_per_part,
+			(unsigned long long)cut.segment_bytes);
 	assert_int_equal(cut.element_bytes, 4);
-	assert_true(collet_program_part_count(program, &shape) * cut.channels <= executor.window.lanes);
+	assert_true(collet_program_part_count(program, &shape) * cut.channels_per_part <= executor.window.channels);
 }
 
 static void calls_are_cut_by_their_size(void **state)
 {
 	static const struct row rows[] = {
-		{ 2, "direct", 8, 0, 0, true, 1, COLLET_QUICK_BYTES },
-		{ 8, "tree", 8 << 10, 0, 0, true, 1, COLLET_QUICK_BYTES },
+		{ 2, "direct", 8, 0, 0, true, 1, COLLET_LL_BYTES },
+		{ 8, "tree", 8 << 10, 0, 0, true, 1, COLLET_LL_BYTES },
 		{ 2, "direct", (8 << 10) + 4, 0, 0, false, 1, 4 << 10 },
 		{ 2, "direct", 64 << 10, 0, 0, false, 1, 16 << 10 },
 		{ 4, "ring", 128 << 10, 0, 0, false, 2, 8 << 10 },
@@ -64,13 +64,13 @@ static void a_lane_has_what_the_link_says(void **state)
 	const struct collet_program *program = collet_program_find(COLLET_ALLREDUCE, "ring");
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 4, 0, 32 << 10);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const struct collet_executor executor = { .channels = CHANNELS, .piece_bytes = SLOT_BYTES,
-			.lanes = { CHANNELS, rows[i].lane_bytes },
+		const struct collet_device_comm executor = { .channels_per_part = CHANNELS, .segment_bytes = SLOT_BYTES,
+			.channel_limits = { CHANNELS, rows[i].lane_bytes },
 			.window = collet_window_for(4, CHANNELS, SLOT_BYTES) };
-		const struct collet_taping cut =
-			collet_executor_cut(&executor, program, &shape, 4, 128 << 10, 0, 0);
-		if (cut.channels != rows[i].channels)
-			fail_msg("%u bytes a lane: %u channels", rows[i].lane_bytes, cut.channels);
+		const struct collet_plan_options cut =
+			collet_device_comm_options(&executor, program, &shape, 4, 128 << 10, 0, 0);
+		if (cut.channels_per_part != rows[i].channels)
+			fail_msg("%u bytes a lane: %u channels", rows[i].lane_bytes, cut.channels_per_part);
 	}
 }
 

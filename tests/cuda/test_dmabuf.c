@@ -25,8 +25,8 @@ static const struct collet_log no_log;
 static collet_status export_it(const struct collet_cuda *cuda, const char *memory, size_t bytes, int *file,
 	uint64_t *offset)
 {
-	struct collet_residence residence;
-	const collet_status status = collet_residence_find(cuda, "it", memory, bytes, &residence);
+	struct collet_pointer_attributes residence;
+	const collet_status status = collet_pointer_attributes_get(cuda, "it", memory, bytes, &residence);
 	return status == COLLET_OK ? collet_dmabuf_export(cuda, &residence, memory, bytes, file, offset) : status;
 }
 
@@ -67,24 +67,24 @@ static void mapped_memory_has_one_too(void **state)
 {
 	struct program program;
 	struct collet_cuda cuda;
-	struct collet_mapped mapped;
+	struct collet_vmm_memory mapped;
 	char bytes[1000], seen[1000];
 	int file = -1;
 	uint64_t offset = 0;
 	memset(bytes, 5, sizeof(bytes));
 	assert_true(program_start(&program, 0));
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
-	assert_int_equal(collet_mapped_make(&cuda, 0, BYTES, &mapped), COLLET_OK);
-	assert_int_equal(program_put(&program, mapped.first, bytes, sizeof(bytes)), CU_OK);
-	assert_int_equal(export_it(&cuda, (const char *)(uintptr_t)mapped.first, BYTES, &file, &offset), COLLET_OK);
+	assert_int_equal(collet_vmm_alloc(&cuda, 0, BYTES, &mapped), COLLET_OK);
+	assert_int_equal(program_put(&program, mapped.address, bytes, sizeof(bytes)), CU_OK);
+	assert_int_equal(export_it(&cuda, (const char *)(uintptr_t)mapped.address, BYTES, &file, &offset), COLLET_OK);
 	assert_int_equal(pread(file, seen, sizeof(seen), (off_t)offset), sizeof(seen));
 	assert_memory_equal(seen, bytes, sizeof(bytes));
 	close(file);
-	collet_mapped_free(&cuda, &mapped);
+	collet_vmm_free(&cuda, &mapped);
 	setenv("FAKE_CUDA_WITHOUT", "dma-bufs", 1);
-	assert_int_equal(collet_mapped_make(&cuda, 0, BYTES, &mapped), COLLET_OK);
+	assert_int_equal(collet_vmm_alloc(&cuda, 0, BYTES, &mapped), COLLET_OK);
 	unsetenv("FAKE_CUDA_WITHOUT");
-	collet_mapped_free(&cuda, &mapped);
+	collet_vmm_free(&cuda, &mapped);
 	collet_cuda_close(&cuda);
 	assert_true(program_end(&program));
 }

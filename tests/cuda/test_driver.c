@@ -16,7 +16,7 @@ static void a_machine_has_a_driver_or_a_reason(void **state)
 {
 	struct collet_cuda cuda;
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
-	assert_true((cuda.module != NULL) != (cuda.absent[0] != '\0'));
+	assert_true((cuda.module != NULL) != (cuda.unavailable_reason[0] != '\0'));
 	collet_cuda_close(&cuda);
 }
 
@@ -41,9 +41,9 @@ static void what_the_environment_says(void **state)
 		assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
 		unsetenv(rows[i].variable);
 		if (rows[i].absent)
-			assert_non_null(strstr(cuda.absent, rows[i].absent));
+			assert_non_null(strstr(cuda.unavailable_reason, rows[i].absent));
 		else
-			assert_string_equal(cuda.absent, "");
+			assert_string_equal(cuda.unavailable_reason, "");
 		assert_int_equal(cuda.module == NULL, rows[i].absent != NULL);
 		collet_cuda_close(&cuda);
 	}
@@ -68,26 +68,27 @@ static void an_error_has_the_drivers_words(void **state)
 static void where_memory_is(void **state)
 {
 	struct collet_cuda cuda;
-	struct collet_residence residence;
+	struct collet_pointer_attributes residence;
 	struct program program;
 	struct buffer gpu;
 	char host[64];
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
 	/* Before the program has initialised the driver it has no memory of a GPU. */
-	assert_int_equal(collet_residence_find(&cuda, "send", host, sizeof(host), &residence), COLLET_OK);
-	assert_false(residence.device);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", host, sizeof(host), &residence), COLLET_OK);
+	assert_false(residence.is_device);
 	assert_true(program_start(&program, 0));
 	assert_true(buffer_make(&gpu, &program, true, 4096));
-	assert_int_equal(collet_residence_find(&cuda, "send", host, sizeof(host), &residence), COLLET_OK);
-	assert_false(residence.device);
-	assert_int_equal(collet_residence_find(&cuda, "send", gpu.first, 4096, &residence), COLLET_OK);
-	assert_true(residence.device);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", host, sizeof(host), &residence), COLLET_OK);
+	assert_false(residence.is_device);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", gpu.first, 4096, &residence), COLLET_OK);
+	assert_true(residence.is_device);
 	assert_int_equal(residence.ordinal, 0);
 	assert_ptr_equal(residence.context, program.context);
 	/* 4097 there are. */
-	assert_int_equal(collet_residence_find(&cuda, "send", gpu.first + 100, 3997, &residence), COLLET_OK);
-	assert_true(residence.device);
-	assert_int_equal(collet_residence_find(&cuda, "send", gpu.first + 100, 3998, &residence), COLLET_ERR_ARGUMENT);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", gpu.first + 100, 3997, &residence), COLLET_OK);
+	assert_true(residence.is_device);
+	assert_int_equal(
+		collet_pointer_attributes_get(&cuda, "send", gpu.first + 100, 3998, &residence), COLLET_ERR_ARGUMENT);
 	assert_non_null(strstr(collet_last_error(), "3997 bytes further on"));
 	buffer_free(&gpu);
 	assert_true(program_end(&program));

@@ -279,7 +279,7 @@ static void break_gpu(const struct gpu *gpu)
 {
 	cu_pointer gone = 0;
 	rank_check(gpu->rank, gpu->program.cuMemAlloc_v2(&gone, sizeof(uint32_t)) == CU_OK &&
-			gpu->cuda.cuStreamWaitValue32_v2(gpu->stream, gone, 1, CU_WAIT_EQUAL) == CU_OK &&
+			gpu->cuda.cuStreamWaitValue32_v2(gpu->stream, gone, 1, CU_WAIT_VALUE_EQ) == CU_OK &&
 			gpu->program.cuMemFree_v2(gone) == CU_OK, "a fault");
 }
 

@@ -230,7 +230,7 @@ static bool in_graph(struct body *body)
 	cu_graph_exec exec = NULL;
 	rank_doing(body->rank, "a call in a graph");
 	body->fake.spare(true);
-	bool fine = body->cuda.cuStreamBeginCapture_v2(body->stream, CU_CAPTURE_RELAXED) == CU_OK;
+	bool fine = body->cuda.cuStreamBeginCapture_v2(body->stream, CU_CAPTURE_MODE_RELAXED) == CU_OK;
 	body->fake.spare(false);
 	const bool made = fine && went(body, add_up(body, &body->buffer, &how));
 	body->fake.spare(true);

@@ -49,9 +49,9 @@ static void fill(unsigned char *pool, size_t bytes, collet_dtype dtype)
 struct span {
 	uint32_t sources, results;
 	uint64_t count;
-	size_t source_at[COLLET_FOLD_MOST], result_at[COLLET_FOLD_MOST];  /* bytes into the pools */
+	size_t source_at[COLLET_SPAN_MAX_OPERANDS], result_at[COLLET_SPAN_MAX_OPERANDS]; /* bytes into the pools */
 	bool in_place;                                                   /* the first source is the first result */
-	double scales[COLLET_FOLD_MOST];
+	double scales[COLLET_SPAN_MAX_OPERANDS];
 };
 
 struct row {
@@ -84,8 +84,8 @@ static void lay_out(struct row *row, bool wide)
 		struct span *span = &row->spans[row->span_count];
 		const enum lie lie = (enum lie)(s % LIES);
 		const size_t shift = random_below(16);
-		span->sources = wide && s == 0 ? COLLET_FOLD_MOST : few[random_below(7)];
-		span->results = wide && s == 1 ? COLLET_FOLD_MOST : 1 + random_below(3);
+		span->sources = wide && s == 0 ? COLLET_SPAN_MAX_OPERANDS : few[random_below(7)];
+		span->results = wide && s == 1 ? COLLET_SPAN_MAX_OPERANDS : 1 + random_below(3);
 		span->count = span->results > 3 ? 20 : counts[random_below(8)];
 		span->in_place = random_below(3) == 0;
 		const size_t bytes = span->count * element;
@@ -117,9 +117,9 @@ static void scaled(const struct row *row, const unsigned char *from, double scal
 
 static void expect(const struct row *row, const struct span *span)
 {
-	static unsigned char copies[COLLET_FOLD_MOST][MOST_COUNT * 8], result[MOST_COUNT * 8];
+	static unsigned char copies[COLLET_SPAN_MAX_OPERANDS][MOST_COUNT * 8], result[MOST_COUNT * 8];
 	struct collet_reduction reduction;
-	struct collet_operand operands[COLLET_FOLD_MOST];
+	struct collet_operand operands[COLLET_SPAN_MAX_OPERANDS];
 	assert_int_equal(collet_reduction_init(
 		&reduction, row->dtype, row->op, NULL, 1, row->average_of, COLLET_ISA_AUTO), COLLET_OK);
 	for (uint32_t k = 0; k < span->sources; k++) {
@@ -137,10 +137,10 @@ static void expect(const struct row *row, const struct span *span)
 static void run_row(struct loaded *gpu, struct row *row, const struct buffer *sources,
 	const struct buffer *results)
 {
-	static const void *from[SPANS][COLLET_FOLD_MOST];
-	static void *to[SPANS][COLLET_FOLD_MOST];
+	static const void *from[SPANS][COLLET_SPAN_MAX_OPERANDS];
+	static void *to[SPANS][COLLET_SPAN_MAX_OPERANDS];
 	static unsigned char got[POOL];
-	struct collet_fold_span spans[SPANS];
+	struct collet_gpu_span spans[SPANS];
 	fill(row->sources, POOL, row->dtype);
 	fill(row->results, POOL, row->dtype);
 	memcpy(row->expected, row->results, POOL);
@@ -153,10 +153,10 @@ static void run_row(struct loaded *gpu, struct row *row, const struct buffer *so
 				sources->first + span->source_at[k];
 		for (uint32_t k = 0; k < span->results; k++)
 			to[s][k] = results->first + span->result_at[k];
-		spans[s] = (struct collet_fold_span){ from[s], to[s], span->sources, span->results,
+		spans[s] = (struct collet_gpu_span){ from[s], to[s], span->sources, span->results,
 			row->op == COLLET_PREMUL_SUM ? span->scales : NULL, span->count };
 	}
-	const struct collet_fold fold = { row->dtype, row->op, row->average_of };
+	const struct collet_gpu_reduction fold = { row->dtype, row->op, row->average_of };
 	assert_int_equal(loaded_fold(gpu, &fold, spans, row->span_count), COLLET_OK);
 	assert_true(buffer_read(results, got));
 	for (size_t i = 0; i < POOL; i++)
@@ -215,9 +215,9 @@ static void a_large_span_is_shared_among_blocks(void **state)
 	const void *sources[] = { buffers[0].first, buffers[1].first };
 	void *result[] = { buffers[2].first }, *both[] = { buffers[0].first, buffers[1].first };
 	const void *sum[] = { buffers[2].first };
-	const struct collet_fold fold = { COLLET_F32, COLLET_SUM, 1 };
-	const struct collet_fold_span span = { sources, result, 2, 1, NULL, COUNT };
-	const struct collet_fold_span copy = { sum, both, 1, 2, NULL, COUNT };
+	const struct collet_gpu_reduction fold = { COLLET_F32, COLLET_SUM, 1 };
+	const struct collet_gpu_span span = { sources, result, 2, 1, NULL, COUNT };
+	const struct collet_gpu_span copy = { sum, both, 1, 2, NULL, COUNT };
 	assert_int_equal(loaded_fold(&gpu, &fold, &span, 1), COLLET_OK);
 	assert_int_equal(loaded_fold(&gpu, &fold, &copy, 1), COLLET_OK);
 	for (uint32_t b = 0; b < 3; b++) {
@@ -241,7 +241,7 @@ static void blocks_change_places(void **state)
 	struct loaded gpu;
 	struct buffer buffer;
 	unsigned char *given = malloc(3 * BLOCKS * ROOM), *got = malloc(3 * BLOCKS * ROOM);
-	struct collet_fold_span spans[BLOCKS];
+	struct collet_gpu_span spans[BLOCKS];
 	const void *sources[BLOCKS][2];
 	void *results[BLOCKS][2];
 	assert_true(given && got);
@@ -261,14 +261,14 @@ static void blocks_change_places(void **state)
 		sources[b][1] = buffer.first + at[1];
 		results[b][0] = buffer.first + at[1];
 		results[b][1] = buffer.first + away;
-		spans[b] = (struct collet_fold_span){ sources[b], results[b], 2, 2, NULL, count, .exchanges = true };
+		spans[b] = (struct collet_gpu_span){ sources[b], results[b], 2, 2, NULL, count, .is_swap = true };
 		for (uint32_t i = 0; i < count; i++) {
 			const unsigned char first = given[at[0] + i], second = given[at[1] + i];
 			given[at[1] + i] = first;
 			given[away + i] = second;
 		}
 	}
-	const struct collet_fold fold = { COLLET_U8, COLLET_SUM, 1 };
+	const struct collet_gpu_reduction fold = { COLLET_U8, COLLET_SUM, 1 };
 	assert_int_equal(loaded_fold(&gpu, &fold, spans, BLOCKS), COLLET_OK);
 	assert_true(buffer_read(&buffer, got));
 	assert_memory_equal(got, given, 3 * BLOCKS * ROOM);
@@ -317,7 +317,7 @@ static void what_is_beyond_a_launchs_limits_is_refused(void **state)
 		{ UINT32_MAX, 1, 32, 0 }, { 1, 1, 32, 1 << 20 } };
 	struct loaded gpu;
 	struct program other;
-	struct collet_fold_arguments none = { 0 };
+	struct collet_span_arguments none = { 0 };
 	void *arguments[] = { &none };
 	setenv("FAKE_CUDA_DEVICES", "2", 1);
 	assert_true(loaded_start(&gpu, 0));
@@ -347,8 +347,8 @@ static void a_source_that_is_nowhere_spoils_the_stream(void **state)
 	assert_true(buffer_make(&buffer, &gpu.program, true, 399));
 	const void *sources[] = { buffer.first, buffer.first };
 	void *results[] = { buffer.first };
-	const struct collet_fold fold = { COLLET_F32, COLLET_SUM, 1 };
-	const struct collet_fold_span span = { sources, results, 2, 1, NULL, 101 };
+	const struct collet_gpu_reduction fold = { COLLET_F32, COLLET_SUM, 1 };
+	const struct collet_gpu_span span = { sources, results, 2, 1, NULL, 101 };
 	assert_int_equal(loaded_fold(&gpu, &fold, &span, 1), COLLET_ERR_SYSTEM);
 	assert_non_null(strstr(collet_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
 }

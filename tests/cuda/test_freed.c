@@ -56,7 +56,7 @@ static bool get_mapped(struct gpu *gpu, cu_pointer at, struct buffer *buffer)
 	const cu_memory_properties properties = { CU_ALLOCATION_PINNED, CU_HANDLE_FILE_DESCRIPTOR,
 		{ CU_LOCATION_DEVICE, 0 }, NULL, { 0 } };
 	const cu_access access = { { CU_LOCATION_DEVICE, 0 }, CU_ACCESS_READ_WRITE };
-	cu_memory memory = 0;
+	cu_mem_handle memory = 0;
 	buffer->first = (char *)(uintptr_t)at;
 	return cuda->cuMemCreate(&memory, buffer->bytes, &properties, 0) == CU_OK &&
 	       cuda->cuMemMap(at, buffer->bytes, 0, memory, 0) == CU_OK &&
@@ -129,7 +129,7 @@ static void one_after_the_other(struct rank *rank)
 	cu_pointer at = 0;
 	if (!gpu_start(&gpu, rank) || !rank_create(rank))
 		return;
-	const struct collet_ipc *opened = &rank->comm->context->device.ipc;
+	const struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
 	rank_check(rank, cuda_of(&gpu)->cuMemAddressReserve(&at, UNITS * UNIT, 0, 0, 0) == CU_OK, "no addresses");
 	for (uint32_t round = 0; round < ROUNDS && !rank->report->failed; round++) {
 		struct buffer buffer = { .program = &gpu.program, .gpu = true,

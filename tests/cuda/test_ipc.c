@@ -19,13 +19,13 @@ enum { BYTES = 2 << 20, COUNT = 6 };
 struct side {
 	struct program program;
 	struct collet_cuda cuda;
-	struct collet_desk desk;
+	struct collet_handle_exchange desk;
 };
 
 /* What the ranks see of each other. */
 struct table {
 	char name[8];
-	struct collet_shared shared[COUNT];
+	struct collet_ipc_handle shared[COUNT];
 };
 
 static const struct collet_log no_log;
@@ -34,20 +34,20 @@ static bool start(struct rank *rank, struct side *side)
 {
 	return rank_check(rank, program_start(&side->program, 0), "no GPU") &&
 	       rank_ok(rank, collet_cuda_open(&side->cuda, &no_log), "driver") &&
-	       rank_ok(rank, collet_desk_open(&side->desk), "desk");
+	       rank_ok(rank, collet_handle_exchange_open(&side->desk), "desk");
 }
 
 static void end(struct rank *rank, struct side *side)
 {
-	collet_desk_close(&side->desk);
+	collet_handle_exchange_close(&side->desk);
 	collet_cuda_close(&side->cuda);
 	rank_check(rank, program_end(&side->program), "another context is current than before");
 }
 
-static collet_status describe(struct side *side, const void *memory, struct collet_shared *shared)
+static collet_status describe(struct side *side, const void *memory, struct collet_ipc_handle *shared)
 {
-	cu_memory mapped;
-	const collet_status status = collet_ipc_describe(&side->cuda, 7, memory, shared, &mapped);
+	cu_mem_handle mapped;
+	const collet_status status = collet_ipc_handle_get(&side->cuda, 7, memory, shared, &mapped);
 	if (mapped)
 		(void)side->cuda.cuMemRelease(mapped);
 	return status;
@@ -58,7 +58,7 @@ static char *make_mapped(struct rank *rank, const struct collet_cuda *cuda)
 	const cu_memory_properties properties = { CU_ALLOCATION_PINNED, CU_HANDLE_FILE_DESCRIPTOR,
 		{ CU_LOCATION_DEVICE, 0 }, NULL, { 0 } };
 	const cu_access access = { { CU_LOCATION_DEVICE, 0 }, CU_ACCESS_READ_WRITE };
-	cu_memory memory = 0;
+	cu_mem_handle memory = 0;
 	cu_pointer pointer = 0;
 	rank_check(rank, cuda->cuMemCreate(&memory, BYTES, &properties, 0) == CU_OK &&
 			cuda->cuMemAddressReserve(&pointer, BYTES, 0, 0, 0) == CU_OK &&
@@ -82,36 +82,36 @@ static void pieces_are_told_apart(void **state)
 	const cu_access access = { { CU_LOCATION_DEVICE, 0 }, CU_ACCESS_READ_WRITE };
 	struct program program;
 	struct collet_cuda cuda;
-	struct collet_copiers copiers;
+	struct collet_copy_streams copiers;
 	struct collet_device device = { 0 };
 	struct collet_peer_info card = { 0 };
-	struct collet_shared shared[2];
+	struct collet_ipc_handle shared[2];
 	cu_pointer first = 0;
 	assert_true(program_start(&program, 0));
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
-	collet_copiers_init(&copiers, &cuda);
+	collet_copy_streams_init(&copiers, &cuda);
 	collet_device_init(&device, &cuda, &copiers, false, &card, &no_log);
 	assert_int_equal(cuda.cuMemAddressReserve(&first, 2 * BYTES, 0, 0, 0), CU_OK);
 	for (int i = 0; i < 2; i++) {
-		struct collet_residence residence;
+		struct collet_pointer_attributes residence;
 		const cu_pointer piece = first + (cu_pointer)i * BYTES;
 		const void *within = (const void *)(uintptr_t)(piece + 100);
-		cu_memory memory = 0;
+		cu_mem_handle memory = 0;
 		assert_int_equal(cuda.cuMemCreate(&memory, BYTES, &properties, 0), CU_OK);
 		assert_int_equal(cuda.cuMemMap(piece, BYTES, 0, memory, 0), CU_OK);
 		assert_int_equal(cuda.cuMemSetAccess(piece, BYTES, &access, 1), CU_OK);
 		assert_int_equal(cuda.cuMemRelease(memory), CU_OK);
-		assert_int_equal(collet_residence_find(&cuda, "it", within, 100, &residence), COLLET_OK);
-		assert_int_equal(collet_device_describe(&device, &residence, within, &shared[i]), COLLET_OK);
-		assert_int_equal(shared[i].kind, COLLET_SHARED_DESCRIPTOR);
-		assert_true(shared[i].first == piece && shared[i].bytes == BYTES);
+		assert_int_equal(collet_pointer_attributes_get(&cuda, "it", within, 100, &residence), COLLET_OK);
+		assert_int_equal(collet_device_get_handle(&device, &residence, within, &shared[i]), COLLET_OK);
+		assert_int_equal(shared[i].kind, COLLET_IPC_FD);
+		assert_true(shared[i].address == piece && shared[i].bytes == BYTES);
 	}
 	assert_true(shared[0].allocation != shared[1].allocation);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(cuda.cuMemUnmap(first + (cu_pointer)i * BYTES, BYTES), CU_OK);
 	assert_int_equal(cuda.cuMemAddressFree(first, 2 * BYTES), CU_OK);
 	collet_device_deinit(&device);
-	collet_copiers_deinit(&copiers);
+	collet_copy_streams_deinit(&copiers);
 	collet_cuda_close(&cuda);
 	assert_true(program_end(&program));
 }
@@ -124,7 +124,7 @@ static void show(struct rank *rank, struct side *side, bool mapped)
 {
 	struct table *table = rank->shared;
 	struct buffer buffer = { .program = &side->program, .gpu = true, .bytes = BYTES };
-	struct collet_shared *shared = &table->shared[0];
+	struct collet_ipc_handle *shared = &table->shared[0];
 	char *bytes = malloc(BYTES);
 	memset(bytes, 'a', BYTES);
 	if (mapped)
@@ -133,13 +133,13 @@ static void show(struct rank *rank, struct side *side, bool mapped)
 		rank_check(rank, buffer_make(&buffer, &side->program, true, BYTES), "allocating");
 	rank_check(rank, buffer_write(&buffer, bytes), "writing");
 	rank_ok(rank, describe(side, buffer.first + 100, shared), "describing");
-	rank_check(rank, shared->first == (uintptr_t)buffer.first && shared->bytes >= BYTES &&
-			shared->kind == (mapped ? COLLET_SHARED_DESCRIPTOR : COLLET_SHARED_HANDLE), "description");
+	rank_check(rank, shared->address == (uintptr_t)buffer.first && shared->bytes >= BYTES &&
+			shared->kind == (mapped ? COLLET_IPC_FD : COLLET_IPC_LEGACY), "description");
 	if (mapped) {
-		const struct collet_desk_note note = { .process = 7, .allocation = shared->allocation };
+		const struct collet_handle_note note = { .process = 7, .allocation = shared->allocation };
 		int file = -1;
-		rank_ok(rank, collet_ipc_export(&side->cuda, shared, &file), "exporting");
-		rank_ok(rank, collet_desk_send(&side->desk, table->name, &note, file), "sending");
+		rank_ok(rank, collet_ipc_handle_export_fd(&side->cuda, shared, &file), "exporting");
+		rank_ok(rank, collet_handle_exchange_send(&side->desk, table->name, &note, file), "sending");
 		close(file);
 	}
 	rank_post(rank, SHOWN);
@@ -155,34 +155,36 @@ static void show(struct rank *rank, struct side *side, bool mapped)
 static void take(struct rank *rank, struct side *side, bool mapped)
 {
 	const struct table *table = rank->shared;
-	const struct collet_shared *shared = &table->shared[0];
-	struct collet_ipc ipc;
-	struct collet_opened *opened, *again;
-	struct collet_desk_note note = { 0 };
+	const struct collet_ipc_handle *shared = &table->shared[0];
+	struct collet_ipc_cache ipc;
+	struct collet_ipc_mapping *opened, *again;
+	struct collet_handle_note note = { 0 };
 	int file = -1;
 	char byte = 0;
-	collet_ipc_init(&ipc, &side->cuda, 4, UINT64_MAX);
+	collet_ipc_cache_init(&ipc, &side->cuda, 4, UINT64_MAX);
 	rank_await(rank, SHOWN, mapped ? 2 : 1);
-	rank_check(rank, !collet_ipc_find(&ipc, shared, side->program.context), "it is open before it was opened");
+	rank_check(
+		rank, !collet_ipc_cache_find(&ipc, shared, side->program.context), "it is open before it was opened");
 	if (mapped) {
-		rank_status(rank, collet_ipc_open(&ipc, shared, -1, side->program.context, 0, &opened),
+		rank_status(rank, collet_ipc_cache_open(&ipc, shared, -1, side->program.context, 0, &opened),
 			COLLET_ERR_SYSTEM, "without the descriptor");
-		rank_check(rank, collet_desk_take(&side->desk, &note, &file) && note.process == 7 &&
+		rank_check(rank, collet_handle_exchange_receive(&side->desk, &note, &file) && note.process == 7 &&
 				note.allocation == shared->allocation, "the descriptor");
 	}
-	if (rank_ok(rank, collet_ipc_open(&ipc, shared, file, side->program.context, 0, &opened), "opening")) {
-		const cu_pointer last = opened->mapped + BYTES - 1;
+	if (rank_ok(rank, collet_ipc_cache_open(&ipc, shared, file, side->program.context, 0, &opened), "opening")) {
+		const cu_pointer last = opened->address + BYTES - 1;
 		rank_check(rank, side->program.cuMemcpyDtoH_v2(&byte, last, 1) == CU_OK && byte == 'a', "reading");
 		byte = 'b';
 		rank_check(rank, program_put(&side->program, last, &byte, 1) == CU_OK, "writing");
-		rank_ok(rank, collet_ipc_open(&ipc, shared, -1, side->program.context, 0, &again), "opening again");
-		rank_check(rank, again == opened && opened->users == 2 && ipc.count == 1, "opened twice");
-		collet_ipc_put(&ipc, again);
-		collet_ipc_put(&ipc, opened);
+		rank_ok(rank, collet_ipc_cache_open(&ipc, shared, -1, side->program.context, 0, &again),
+			"opening again");
+		rank_check(rank, again == opened && opened->ref_count == 2 && ipc.count == 1, "opened twice");
+		collet_ipc_cache_release(&ipc, again);
+		collet_ipc_cache_release(&ipc, opened);
 	}
 	if (file >= 0)
 		close(file);
-	collet_ipc_deinit(&ipc);
+	collet_ipc_cache_deinit(&ipc);
 	rank_post(rank, TAKEN);
 }
 
@@ -193,7 +195,7 @@ static void read_and_write(struct rank *rank)
 	if (!start(rank, &side))
 		return;
 	if (rank->rank == 1)
-		memcpy(table->name, side.desk.name, sizeof(table->name));
+		memcpy(table->name, side.desk.address, sizeof(table->name));
 	rank_post(rank, TAKEN);
 	rank_await(rank, TAKEN, 2);
 	for (int mapped = 0; mapped < 2; mapped++) {
@@ -232,7 +234,7 @@ static void exporter(struct rank *rank, struct side *side)
 	rank_await(rank, TAKEN, 1);
 	/* Its own handle is nothing that a process may open; nor, from now on, may others this one. */
 	cu_pointer own;
-	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&own, table->shared[1].handle, CU_IPC_LAZY_PEER_ACCESS) ==
+	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&own, table->shared[1].legacy, CU_IPC_LAZY_PEER_ACCESS) ==
 			CU_INVALID_CONTEXT, "its own handle");
 	buffer_free(&buffers[5]);
 	rank_post(rank, SHOWN);
@@ -241,18 +243,18 @@ static void exporter(struct rank *rank, struct side *side)
 		buffer_free(&buffers[i]);
 }
 
-static bool is_open(struct collet_ipc *ipc, const struct collet_shared *shared, cu_context context)
+static bool is_open(struct collet_ipc_cache *ipc, const struct collet_ipc_handle *shared, cu_context context)
 {
-	struct collet_opened *opened = collet_ipc_find(ipc, shared, context);
-	collet_ipc_put(ipc, opened);
+	struct collet_ipc_mapping *opened = collet_ipc_cache_find(ipc, shared, context);
+	collet_ipc_cache_release(ipc, opened);
 	return opened != NULL;
 }
 
-static struct collet_opened *open_one(struct rank *rank, struct side *side, struct collet_ipc *ipc, int i)
+static struct collet_ipc_mapping *open_one(struct rank *rank, struct side *side, struct collet_ipc_cache *ipc, int i)
 {
 	const struct table *table = rank->shared;
-	struct collet_opened *opened = NULL;
-	rank_ok(rank, collet_ipc_open(ipc, &table->shared[i], -1, side->program.context, 0, &opened), "opening");
+	struct collet_ipc_mapping *opened = NULL;
+	rank_ok(rank, collet_ipc_cache_open(ipc, &table->shared[i], -1, side->program.context, 0, &opened), "opening");
 	return opened;
 }
 
@@ -260,57 +262,59 @@ static void importer(struct rank *rank, struct side *side)
 {
 	const struct table *table = rank->shared;
 	const cu_context context = side->program.context;
-	struct collet_ipc ipc;
-	struct collet_opened *opened[COUNT], *none;
-	collet_ipc_init(&ipc, &side->cuda, 2, 10 * 1001);
+	struct collet_ipc_cache ipc;
+	struct collet_ipc_mapping *opened[COUNT], *none;
+	collet_ipc_cache_init(&ipc, &side->cuda, 2, 10 * 1001);
 	rank_await(rank, SHOWN, 1);
 	/* Three in use are more than two that are kept; the first to be idle is the first to go. */
 	for (int i = 0; i < 3; i++)
 		opened[i] = open_one(rank, side, &ipc, i);
 	rank_check(rank, ipc.count == 3, "in use, and dropped");
-	collet_ipc_put(&ipc, opened[1]);
+	collet_ipc_cache_release(&ipc, opened[1]);
 	rank_check(rank, ipc.count == 2 && !is_open(&ipc, &table->shared[1], context), "beyond what is kept");
-	collet_ipc_put(&ipc, opened[0]);
-	collet_ipc_put(&ipc, opened[2]);
+	collet_ipc_cache_release(&ipc, opened[0]);
+	collet_ipc_cache_release(&ipc, opened[2]);
 	rank_check(rank, is_open(&ipc, &table->shared[0], context), "the latest are kept");
-	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 3));
+	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 3));
 	rank_check(rank, is_open(&ipc, &table->shared[0], context) && is_open(&ipc, &table->shared[3], context) &&
 			!is_open(&ipc, &table->shared[2], context), "the longest unused goes");
 	/* The same address with another number: the old one was freed. */
-	struct collet_shared anew = table->shared[4];
-	anew.first = table->shared[3].first;
-	rank_ok(rank, collet_ipc_open(&ipc, &anew, -1, context, 0, &opened[4]), "anew");
+	struct collet_ipc_handle anew = table->shared[4];
+	anew.address = table->shared[3].address;
+	rank_ok(rank, collet_ipc_cache_open(&ipc, &anew, -1, context, 0, &opened[4]), "anew");
 	rank_check(rank, !is_open(&ipc, &table->shared[3], context) && ipc.count == 2, "what was freed is kept");
-	collet_ipc_put(&ipc, opened[4]);
+	collet_ipc_cache_release(&ipc, opened[4]);
 	/* Held, neither what was freed goes nor what is beyond the limit, until it is let go. */
-	collet_ipc_hold(&ipc);
-	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 3));
-	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 2));
+	collet_ipc_cache_pause_eviction(&ipc);
+	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 3));
+	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 2));
 	anew = table->shared[1];
-	anew.first = table->shared[3].first;
-	rank_ok(rank, collet_ipc_open(&ipc, &anew, -1, context, 0, &opened[1]), "anew, held");
-	collet_ipc_put(&ipc, opened[1]);
+	anew.address = table->shared[3].address;
+	rank_ok(rank, collet_ipc_cache_open(&ipc, &anew, -1, context, 0, &opened[1]), "anew, held");
+	collet_ipc_cache_release(&ipc, opened[1]);
 	rank_check(rank, ipc.count == 5, "%u are open", ipc.count);
-	collet_ipc_let_go(&ipc);
+	collet_ipc_cache_resume_eviction(&ipc);
 	rank_check(rank, ipc.count == 2 && is_open(&ipc, &table->shared[1], context) &&
 			is_open(&ipc, &table->shared[2], context), "let go");
-	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 4));
+	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 4));
 	/* The driver opens none twice in a process, and none that has been freed. */
 	cu_pointer twice;
-	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&twice, table->shared[4].handle, CU_IPC_LAZY_PEER_ACCESS) ==
+	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&twice, table->shared[4].legacy, CU_IPC_LAZY_PEER_ACCESS) ==
 			CU_ALREADY_MAPPED, "twice");
 	rank_post(rank, TAKEN);
 	rank_await(rank, SHOWN, 2);
-	rank_status(rank, collet_ipc_open(&ipc, &table->shared[5], -1, context, 0, &none), COLLET_ERR_SYSTEM, "freed");
+	rank_status(rank, collet_ipc_cache_open(&ipc, &table->shared[5], -1, context, 0, &none), COLLET_ERR_SYSTEM,
+		"freed");
 	rank_check(rank, strstr(collet_last_error(), "another process's allocation: CUDA_ERROR_MAP_FAILED") != NULL,
 		"%s", collet_last_error());
-	const struct collet_shared not = { .kind = COLLET_SHARED_NOT };
-	rank_status(rank, collet_ipc_open(&ipc, &not, -1, context, 0, &none), COLLET_ERR_UNSUPPORTED, "not shared");
+	const struct collet_ipc_handle not = { .kind = COLLET_IPC_NONE };
+	rank_status(
+		rank, collet_ipc_cache_open(&ipc, &not, -1, context, 0, &none), COLLET_ERR_UNSUPPORTED, "not shared");
 	/* By bytes. */
-	ipc.most_bytes = 1001;
-	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 2));
+	ipc.max_bytes = 1001;
+	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 2));
 	rank_check(rank, ipc.count == 1 && is_open(&ipc, &table->shared[2], context), "more bytes than are kept");
-	collet_ipc_deinit(&ipc);
+	collet_ipc_cache_deinit(&ipc);
 	rank_post(rank, TAKEN);
 }
 
@@ -346,37 +350,38 @@ static void map_and_fail(struct rank *rank)
 		char *first = make_mapped(rank, &side.cuda);
 		int file = -1;
 		rank_ok(rank, describe(&side, first, &table->shared[0]), "describing");
-		rank_ok(rank, collet_ipc_export(&side.cuda, &table->shared[0], &file), "exporting");
-		const struct collet_desk_note note = {
+		rank_ok(rank, collet_ipc_handle_export_fd(&side.cuda, &table->shared[0], &file), "exporting");
+		const struct collet_handle_note note = {
 			.process = 7, .allocation = table->shared[0].allocation };
-		rank_ok(rank, collet_desk_send(&side.desk, table->name, &note, file), "sending");
+		rank_ok(rank, collet_handle_exchange_send(&side.desk, table->name, &note, file), "sending");
 		close(file);
 		rank_post(rank, SHOWN);
 		rank_await(rank, TAKEN, 2);
 		free_mapped(rank, &side.cuda, first);
 	} else {
-		struct collet_ipc ipc;
-		struct collet_opened *opened;
-		struct collet_desk_note note;
+		struct collet_ipc_cache ipc;
+		struct collet_ipc_mapping *opened;
+		struct collet_handle_note note;
 		int file = -1;
-		memcpy(table->name, side.desk.name, sizeof(table->name));
+		memcpy(table->name, side.desk.address, sizeof(table->name));
 		rank_post(rank, TAKEN);
 		rank_await(rank, SHOWN, 1);
-		rank_check(rank, collet_desk_take(&side.desk, &note, &file), "no descriptor");
-		collet_ipc_init(&ipc, &side.cuda, 2, UINT64_MAX);
+		rank_check(rank, collet_handle_exchange_receive(&side.desk, &note, &file), "no descriptor");
+		collet_ipc_cache_init(&ipc, &side.cuda, 2, UINT64_MAX);
 		for (size_t i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
 			rank_doing(rank, "%s", fails[i]);
 			setenv("FAKE_CUDA_FAIL", fails[i], 1);
-			const collet_status status = collet_ipc_open(
+			const collet_status status = collet_ipc_cache_open(
 				&ipc, &table->shared[0], file, side.program.context, 0, &opened);
 			unsetenv("FAKE_CUDA_FAIL");
 			rank_status(rank, status, i == 1 ? COLLET_ERR_MEMORY : COLLET_ERR_SYSTEM, fails[i]);
 		}
-		if (rank_ok(rank, collet_ipc_open(&ipc, &table->shared[0], file, side.program.context, 0, &opened),
+		if (rank_ok(rank,
+			    collet_ipc_cache_open(&ipc, &table->shared[0], file, side.program.context, 0, &opened),
 			    "afterwards"))
-			collet_ipc_put(&ipc, opened);
+			collet_ipc_cache_release(&ipc, opened);
 		close(file);
-		collet_ipc_deinit(&ipc);
+		collet_ipc_cache_deinit(&ipc);
 		rank_post(rank, TAKEN);
 	}
 	end(rank, &side);

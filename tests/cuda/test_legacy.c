@@ -61,7 +61,7 @@ static void give_both(cu_stream first, cu_stream second)
 {
 	for (int w = 0; w < WORDS; w++)
 		atomic_store(&words[w], 0);
-	assert_int_equal(cuda.cuStreamWaitValue32_v2(first, word(GO), 1, CU_WAIT_AT_LEAST), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(first, word(GO), 1, CU_WAIT_VALUE_GEQ), CU_OK);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(first, word(WRITTEN), 1, 0), CU_OK);
 	assert_int_equal(cuda.cuLaunchHostFunc(second, see, NULL), CU_OK);
 }
@@ -147,9 +147,9 @@ static void the_legacy_stream_is_not_to_be_used_in_a_capture(void **state)
 	for (int use = 0; use < 4; use++) {
 		for (enum kind kind = BLOCKING; kind <= NON_BLOCKING; kind++) {
 			const cu_result expected = kind == NON_BLOCKING ? CU_OK : CU_CAPTURE_IMPLICIT;
-			int mode = CU_CAPTURE_RELAXED;
+			int mode = CU_CAPTURE_MODE_RELAXED;
 			assert_int_equal(cuda.cuThreadExchangeStreamCaptureMode(&mode), CU_OK);
-			assert_int_equal(cuda.cuStreamBeginCapture_v2(streams[kind], CU_CAPTURE_RELAXED), CU_OK);
+			assert_int_equal(cuda.cuStreamBeginCapture_v2(streams[kind], CU_CAPTURE_MODE_RELAXED), CU_OK);
 			const cu_result result =
 				use == 0 ? cuda.cuStreamWriteValue32_v2(streams[LEGACY], word(WRITTEN), 1, 0) :
 				use == 1 ? cuda.cuStreamSynchronize(streams[LEGACY]) :

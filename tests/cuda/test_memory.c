@@ -46,7 +46,7 @@ static collet_status sum(struct rank *rank, const struct buffer *buffer, cu_stre
 
 static uint32_t notes(const struct rank *rank)
 {
-	return rank->comm->shared_gpu->shown.notes;
+	return rank->comm->shared_gpu->exported.notes_sent;
 }
 
 /* ---- Told once ---- */
@@ -59,7 +59,7 @@ static void tell(struct rank *rank)
 	size_t count = 0;
 	if (!start(rank, &gpu))
 		return;
-	const struct collet_ipc *opened = &rank->comm->context->device.ipc;
+	const struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
 	const uint32_t others = rank->options->mode == RANKS_PROCESSES ? rank->size - 1 : 0;
 	const uint32_t before = notes(rank);
 	for (int i = 0; i < 3; i++)
@@ -103,7 +103,7 @@ static void tell_much(struct rank *rank)
 	struct buffer buffers[MANY];
 	if (!start(rank, &gpu))
 		return;
-	const struct collet_ipc *opened = &rank->comm->context->device.ipc;
+	const struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
 	for (int i = 0; i < MANY; i++)
 		make(&gpu, &buffers[i]);
 	for (int i = 0; i < MANY && !rank->report->failed; i++) {
@@ -160,7 +160,7 @@ static void use(struct rank *rank)
 	/* In a graph, for as long as its communicator is there; it is allocated in the capture, too. */
 	rank_ok(rank, collet_comm_split(whole, 0, rank->rank, &part), "split");
 	rank->comm = part;
-	rank_check(rank, gpu.cuda.cuStreamBeginCapture_v2(gpu.stream[0], CU_CAPTURE_GLOBAL) == CU_OK, "a capture");
+	rank_check(rank, gpu.cuda.cuStreamBeginCapture_v2(gpu.stream[0], CU_CAPTURE_MODE_GLOBAL) == CU_OK, "a capture");
 	void *memory = NULL;
 	rank_ok(rank, collet_mem_alloc_device(part, &memory, BYTES), "allocating in a capture");
 	captured = (struct buffer){ .program = &gpu.program, .gpu = true, .first = memory, .bytes = BYTES };

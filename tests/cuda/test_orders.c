@@ -36,30 +36,84 @@ struct ending {
 static const struct ending endings[] = {
 	{ .name = "all is well", .program = "two_shot", .last_count = MOST_COUNT, .launched = RANKS },
 	{ .name = "the same call", .program = "two_shot", .last_count = MOST_COUNT, .launched = RANKS, .signs = true },
-	{ .name = "who has done its part leaves", .program = "two_shot", .last_count = MOST_COUNT, .launched = RANKS,
+	{ .name = "who has done its part leaves",
+		.program = "two_shot",
+		.last_count = MOST_COUNT,
+		.launched = RANKS,
 		.news = HAS_LEFT },
-	{ .name = "who has sent its part leaves", .program = "direct", .last_count = MOST_COUNT, .launched = RANKS,
+	{ .name = "who has sent its part leaves",
+		.program = "direct",
+		.last_count = MOST_COUNT,
+		.launched = RANKS,
 		.news = HAS_LEFT },
-	{ .name = "one has left", .program = "two_shot", .last_count = MOST_COUNT, .launched = LAST, .left = true,
-		.reason = COLLET_GONE, .peer = LAST },
-	{ .name = "one leaves in the middle", .program = "direct", .last_count = 1, .launched = RANKS,
-		.news = HAS_LEFT, .reason = COLLET_GONE, .peer = LAST },
-	{ .name = "it is over in the middle", .program = "direct", .last_count = 1, .launched = RANKS,
-		.news = IS_OVER, .reason = STOPPED },
-	{ .name = "one does not come", .program = "two_shot", .last_count = MOST_COUNT, .launched = LAST,
-		.timeout_ns = 20000, .reason = COLLET_LATE, .peer = -1 },
-	/* The second channel has nothing to wait for the last rank with, and waits for the first one, to meet. */
-	{ .name = "one does not come, and channels meet", .program = "halving_doubling", .count = 125,
-		.launched = LAST, .timeout_ns = 20000, .reason = COLLET_LATE, .peer = -1 },
-	{ .name = "one is late and has left", .program = "two_shot", .last_count = MOST_COUNT, .launched = LAST,
-		.left = true, .signs = true, .timeout_ns = INT64_C(10) * 1000 * 1000 * 1000, .reason = COLLET_GONE,
+	{ .name = "one has left",
+		.program = "two_shot",
+		.last_count = MOST_COUNT,
+		.launched = LAST,
+		.left = true,
+		.reason = COLLET_ABORT_PEER_LEFT,
 		.peer = LAST },
-	{ .name = "another call, as long", .program = "two_shot", .last_count = MOST_COUNT, .launched = RANKS,
-		.signs = true, .other_call = true, .reason = COLLET_DISAGREES, .peer = -1 },
-	{ .name = "another call, and both wait", .program = "two_shot", .last_count = 1, .launched = RANKS,
-		.signs = true, .other_call = true, .reason = COLLET_DISAGREES, .peer = -1 },
-	{ .name = "another call, shorter", .program = "direct", .last_count = 1, .launched = RANKS, .signs = true,
-		.other_call = true, .reason = COLLET_DISAGREES, .peer = -1 },
+	{ .name = "one leaves in the middle",
+		.program = "direct",
+		.last_count = 1,
+		.launched = RANKS,
+		.news = HAS_LEFT,
+		.reason = COLLET_ABORT_PEER_LEFT,
+		.peer = LAST },
+	{ .name = "it is over in the middle",
+		.program = "direct",
+		.last_count = 1,
+		.launched = RANKS,
+		.news = IS_OVER,
+		.reason = STOPPED },
+	{ .name = "one does not come",
+		.program = "two_shot",
+		.last_count = MOST_COUNT,
+		.launched = LAST,
+		.timeout_ns = 20000,
+		.reason = COLLET_ABORT_TIMEOUT,
+		.peer = -1 },
+	/* The second channel has nothing to wait for the last rank with, and waits for the first one, to meet. */
+	{ .name = "one does not come, and channels meet",
+		.program = "halving_doubling",
+		.count = 125,
+		.launched = LAST,
+		.timeout_ns = 20000,
+		.reason = COLLET_ABORT_TIMEOUT,
+		.peer = -1 },
+	{ .name = "one is late and has left",
+		.program = "two_shot",
+		.last_count = MOST_COUNT,
+		.launched = LAST,
+		.left = true,
+		.signs = true,
+		.timeout_ns = INT64_C(10) * 1000 * 1000 * 1000,
+		.reason = COLLET_ABORT_PEER_LEFT,
+		.peer = LAST },
+	{ .name = "another call, as long",
+		.program = "two_shot",
+		.last_count = MOST_COUNT,
+		.launched = RANKS,
+		.signs = true,
+		.other_call = true,
+		.reason = COLLET_ABORT_MISMATCH,
+		.peer = -1 },
+	{ .name = "another call, and both wait",
+		.program = "two_shot",
+		.last_count = 1,
+		.launched = RANKS,
+		.signs = true,
+		.other_call = true,
+		.reason = COLLET_ABORT_MISMATCH,
+		.peer = -1 },
+	{ .name = "another call, shorter",
+		.program = "direct",
+		.last_count = 1,
+		.launched = RANKS,
+		.signs = true,
+		.other_call = true,
+		.reason = COLLET_ABORT_MISMATCH,
+		.peer = -1 },
 };
 
 /* ---- A launch ---- */
@@ -120,25 +174,26 @@ static struct row row_of(const char *program, uint64_t count, bool quick, uint32
 }
 
 /* One rank of the launch; what it is told by and tells is still to be said. */
-static uint32_t lay(struct table *table, struct collet_program_arguments *arguments, const struct row *row,
+static uint32_t lay(struct table *table, struct collet_plan_arguments *arguments, const struct row *row,
 	uint32_t rank, uint64_t launch)
 {
 	uint32_t lanes;
 	for (uint64_t i = 0; i < row->count; i++)
 		table->values[i] = value(rank, launch, i);
 	assert_true(seat_lay(&table->gpus, &table->gpus.seats[0][rank], row, rank, RANKS, table->values,
-		&arguments->rows[rank], &lanes));
+		&arguments->ranks[rank], &lanes));
 	return lanes;
 }
 
-static void run(struct table *table, const struct collet_program_arguments *arguments, uint32_t lanes,
+static void run(struct table *table, const struct collet_plan_arguments *arguments, uint32_t lanes,
 	uint32_t launched, uint64_t seed)
 {
 	struct seat *seat = &table->gpus.seats[0][0];
 	set_schedule(seed);
 	setenv("FAKE_CUDA_THREADS", seed / OFTEN % 3 ? "1" : "3", 1);
 	assert_int_equal(seat_launch(seat, arguments, lanes, launched), COLLET_OK);
-	const collet_status status = collet_copier_wait(&table->gpus.cuda, seat->copier, "running a program");
+	const collet_status status =
+		collet_copy_stream_synchronize(&table->gpus.cuda, seat->copier, "running a program");
 	set_schedule(0);
 	if (status != COLLET_OK)
 		fail_msg("schedule %llu: %s", (unsigned long long)seed, collet_last_error());
@@ -163,30 +218,30 @@ static void check_sums(struct table *table, const char *name, uint64_t seed, uin
 
 /* ---- Endings ---- */
 
-static struct collet_program_arguments arguments_of(const struct table *table)
+static struct collet_plan_arguments arguments_of(const struct table *table)
 {
-	return (struct collet_program_arguments){ .op = COLLET_SUM, .divisor = 1, .dtype = COLLET_U32,
+	return (struct collet_plan_arguments){ .op = COLLET_SUM, .divisor = 1, .dtype = COLLET_U32,
 		.window = table->gpus.window };
 }
 
 static void launch_ending(
 	struct table *table, const struct ending *ending, const struct row *row, uint64_t launch, uint64_t seed)
 {
-	struct collet_program_arguments arguments = arguments_of(table);
+	struct collet_plan_arguments arguments = arguments_of(table);
 	uint32_t lanes = 0;
 	for (uint32_t r = 0; r < ending->launched; r++) {
 		struct row own = *row;
-		struct collet_program_row *laid = &arguments.rows[r];
+		struct collet_plan_rank *laid = &arguments.ranks[r];
 		own.count = r == LAST ? ending->last_count : row->count;
 		const uint32_t these = lay(table, &arguments, &own, r, launch);
 		lanes = these > lanes ? these : lanes;
-		laid->left = (uintptr_t)table->left.first;
+		laid->left_ranks = (uintptr_t)table->left.first;
 		laid->timeout_ns = ending->timeout_ns;
 		laid->signature = !ending->signs ? 0 : ending->other_call && r == LAST ? 8 : 7;
 		laid->done = (uintptr_t)table->done[r].first;
 		laid->ticket = launch + 1;
 		if (r == LAST && ending->news != NONE) {
-			laid->done = ending->news == HAS_LEFT ? laid->left : laid->abort;
+			laid->done = ending->news == HAS_LEFT ? laid->left_ranks : laid->abort;
 			laid->ticket = ending->news == HAS_LEFT ? UINT64_C(1) << LAST : STOPPED;
 		}
 	}
@@ -195,7 +250,7 @@ static void launch_ending(
 
 static void check_reason(const struct table *table, const struct ending *ending, uint64_t seed)
 {
-	const uint32_t reasons = COLLET_LATE | COLLET_DISAGREES | COLLET_GONE;
+	const uint32_t reasons = COLLET_ABORT_TIMEOUT | COLLET_ABORT_MISMATCH | COLLET_ABORT_PEER_LEFT;
 	uint64_t read;
 	assert_true(buffer_read(&table->gpus.abort_word, &read));
 	const uint32_t word = (uint32_t)read;
@@ -214,7 +269,7 @@ static void check_counts(const struct table *table, const struct ending *ending,
 		uint64_t told, word[2];
 		for (int i = 0; i < 2; i++) {
 			const uint64_t at = collet_window_word_at(
-				window, i ? COLLET_WINDOW_LEFT : COLLET_WINDOW_LAUNCHES, 0, 0);
+				window, i ? COLLET_WINDOW_ENDED_CHANNELS : COLLET_WINDOW_LAUNCHES, 0, 0);
 			const struct buffer part = { seat->program, true, seat->window.first + at, sizeof(word[i]) };
 			assert_true(buffer_read(&part, &word[i]));
 		}
@@ -282,10 +337,10 @@ static void a_complaint_comes_before_the_end(void **state)
 	for (uint64_t s = 0; s < 4 * seed_count(); s++) {
 		table_clear(&table, false);
 		for (uint32_t i = 0; i < 2; i++) {
-			struct collet_program_arguments arguments = arguments_of(&table);
+			struct collet_plan_arguments arguments = arguments_of(&table);
 			const uint32_t lanes = lay(&table, &arguments, &row, order[i], 0);
-			struct collet_program_row *laid = &arguments.rows[0];
-			*laid = arguments.rows[order[i]];
+			struct collet_plan_rank *laid = &arguments.ranks[0];
+			*laid = arguments.ranks[order[i]];
 			laid->signature = 7 + i;
 			laid->done = i ? laid->abort : 0;
 			laid->ticket = STOPPED;
@@ -305,9 +360,9 @@ static void a_complaint_comes_before_the_end(void **state)
 static void set_numbers(struct table *table, uint64_t number)
 {
 	static const enum collet_window_word words[] = { COLLET_WINDOW_FULL, COLLET_WINDOW_FREE, COLLET_WINDOW_SENT,
-		COLLET_WINDOW_TAKEN };
+		COLLET_WINDOW_RECEIVED };
 	const struct collet_window *window = &table->gpus.window;
-	for (uint32_t i = 0; i < 4 * RANKS * window->lanes; i++)
+	for (uint32_t i = 0; i < 4 * RANKS * window->channels; i++)
 		for (uint32_t r = 0; r < RANKS; r++) {
 			const struct seat *seat = &table->gpus.seats[0][r];
 			const uint64_t at = collet_window_word_at(
@@ -331,7 +386,7 @@ static void sum_often(struct table *table, uint64_t count, uint64_t launches, ui
 {
 	const struct row row = row_of("direct", count, true, 1);
 	for (uint64_t launch = 0; launch < launches; launch++) {
-		struct collet_program_arguments arguments = arguments_of(table);
+		struct collet_plan_arguments arguments = arguments_of(table);
 		uint32_t lanes = 0;
 		for (uint32_t r = 0; r < RANKS; r++)
 			lanes = lay(table, &arguments, &row, r, launch + count);
@@ -345,7 +400,7 @@ static void sum_often(struct table *table, uint64_t count, uint64_t launches, ui
 static void numbers_come_round(void **state)
 {
 	enum { LONG = 128, AROUND = 8 };
-	static const uint64_t first[] = { 0, COLLET_TAPE_SLOTS };
+	static const uint64_t first[] = { 0, COLLET_WINDOW_SLOTS };
 	static struct table table;
 	table_open(&table);
 	for (uint64_t s = 0; s < 4 * seed_count(); s++) {

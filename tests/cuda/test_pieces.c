@@ -63,7 +63,7 @@ static void lanes_are_the_links(void **state)
 	static const struct {
 		const char *name;
 		collet_link_cost link;
-		struct collet_executor_lanes lanes;
+		struct collet_channel_limits lanes;
 	} rows[] = {
 		{ "NVLink 3, as reasoned",
 			{ .latency_ns = 1500, .overhead_ns = 300, .byte_ns = { 0.1, 0.05, 1 / 60., 0.005 } },
@@ -76,9 +76,10 @@ static void lanes_are_the_links(void **state)
 		{ "no latency", { .byte_ns = { 1, 1, 1, 0.001 } }, { 32, 4096 } },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const struct collet_executor_lanes lanes = collet_gpu_channel_limits(&rows[i].link);
-		if (lanes.most != rows[i].lanes.most || lanes.bytes != rows[i].lanes.bytes)
-			fail_msg("%s: %u lanes of %u bytes", rows[i].name, lanes.most, lanes.bytes);
+		const struct collet_channel_limits lanes = collet_gpu_channel_limits(&rows[i].link);
+		if (lanes.max_per_part != rows[i].lanes.max_per_part ||
+			lanes.bytes_per_channel != rows[i].lanes.bytes_per_channel)
+			fail_msg("%s: %u lanes of %u bytes", rows[i].name, lanes.max_per_part, lanes.bytes_per_channel);
 	}
 }
 

@@ -134,7 +134,7 @@ static void a_call_on_a_stream_is_overlapped_too(void **state)
 static void replay(struct rank *rank)
 {
 	enum { LAUNCHES = 12 };
-	const int mode = rank->options->mode == RANKS_PROCESSES ? CU_CAPTURE_GLOBAL : CU_CAPTURE_OF_THREAD;
+	const int mode = rank->options->mode == RANKS_PROCESSES ? CU_CAPTURE_MODE_GLOBAL : CU_CAPTURE_MODE_THREAD_LOCAL;
 	struct gpu gpu;
 	struct buffer large = {0}, small = {0};
 	cu_graph graph = NULL;

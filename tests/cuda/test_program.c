@@ -73,13 +73,13 @@ static collet_status call(struct rank *rank, const struct row *row, const void *
 static bool run_on_gpus(struct gpus *gpus, const struct row *row, uint32_t size, unsigned char *values)
 {
 	struct seat *seats = gpus->seats[row->apart];
-	struct collet_program_arguments arguments[WORLD];
+	struct collet_plan_arguments arguments[WORLD];
 	uint32_t lanes = 0;
 	for (uint32_t r = 0; r < size; r++) {
-		arguments[r] = (struct collet_program_arguments){ .op = row->op,
-			.divisor = row->op == COLLET_AVERAGE ? size : 1, .scaled = row->op == COLLET_PREMUL_SUM,
+		arguments[r] = (struct collet_plan_arguments){ .op = row->op,
+			.divisor = row->op == COLLET_AVERAGE ? size : 1, .is_scaled = row->op == COLLET_PREMUL_SUM,
 			.dtype = row->dtype, .jitter = row->jitter, .window = gpus->window };
-		struct collet_program_row *laid = &arguments[row->apart ? r : 0].rows[row->apart ? 0 : r];
+		struct collet_plan_rank *laid = &arguments[row->apart ? r : 0].ranks[row->apart ? 0 : r];
 		fill(values, row, r);
 		if (!seat_lay(gpus, &seats[r], row, r, size, values, laid, &lanes))
 			return false;
@@ -88,7 +88,7 @@ static bool run_on_gpus(struct gpus *gpus, const struct row *row, uint32_t size,
 		if (seat_launch(&seats[r], &arguments[r], lanes, row->apart ? 1 : size) != COLLET_OK)
 			return false;
 	for (uint32_t r = 0; r < (row->apart ? size : 1); r++)
-		if (collet_copier_wait(&gpus->cuda, seats[r].copier, "running a program") != COLLET_OK)
+		if (collet_copy_stream_synchronize(&gpus->cuda, seats[r].copier, "running a program") != COLLET_OK)
 			return false;
 	return true;
 }
@@ -174,7 +174,7 @@ static bool row_runs(const struct row *row, uint32_t size, const struct gpus *gp
 	const struct collet_shape shape =
 		collet_shape_of(row->program->collective, 0, size, row_root(size), row->count);
 	const uint32_t lanes = collet_program_part_count(row->program, &shape) * row->channels;
-	const uint32_t resident = gpus->seats[0][0].set->resident[COLLET_GPU_program];
+	const uint32_t resident = gpus->seats[0][0].set->resident_blocks[COLLET_GPU_plan];
 	return collet_program_fits(row->program, &shape) && lanes * (row->apart ? 1 : size) <= resident;
 }
 
@@ -299,21 +299,21 @@ static void give_up(struct gpus *gpus, bool quick)
 	const struct row row = { .program = collet_program_find(COLLET_ALLREDUCE, "two_shot"), .count = 701,
 		.dtype = COLLET_F32, .op = COLLET_SUM, .quick = quick, .channels = CHANNELS };
 	struct seat *seat = &gpus->seats[0][0];
-	struct collet_program_arguments arguments = { .op = row.op, .divisor = 1, .dtype = row.dtype,
+	struct collet_plan_arguments arguments = { .op = row.op, .divisor = 1, .dtype = row.dtype,
 		.window = gpus->window };
 	cu_stream other;
 	uint32_t lanes;
 	unsigned char *values = malloc(ROOM);
 	assert_non_null(values);
 	fill(values, &row, 0);
-	assert_true(seat_lay(gpus, seat, &row, 0, 2, values, &arguments.rows[0], &lanes));
+	assert_true(seat_lay(gpus, seat, &row, 0, 2, values, &arguments.ranks[0], &lanes));
 	free(values);
 	assert_int_equal(seat_launch(seat, &arguments, lanes, 1), COLLET_OK);
-	assert_int_equal(collet_cuda_make_stream(&gpus->cuda, &other), CU_OK);
+	assert_int_equal(collet_cuda_create_stream(&gpus->cuda, &other), CU_OK);
 	assert_int_equal(gpus->cuda.cuStreamQuery(seat->copier->stream), CU_NOT_READY);
 	const cu_pointer word = (uintptr_t)gpus->abort_word.first;
 	assert_int_equal(gpus->cuda.cuStreamWriteValue32(other, word, 1, 0), CU_OK);
-	assert_int_equal(collet_copier_wait(&gpus->cuda, seat->copier, "giving up"), COLLET_OK);
+	assert_int_equal(collet_copy_stream_synchronize(&gpus->cuda, seat->copier, "giving up"), COLLET_OK);
 	assert_int_equal(gpus->cuda.cuStreamWriteValue32(other, word, 0, 0), CU_OK);
 	assert_int_equal(gpus->cuda.cuStreamSynchronize(other), CU_OK);
 	assert_int_equal(gpus->cuda.cuStreamDestroy(other), CU_OK);

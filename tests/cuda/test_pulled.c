@@ -133,8 +133,8 @@ static void pass_many(struct rank *rank)
 	struct buffer sent[BUFFERS];
 	if (!start(&gpu, rank))
 		return;
-	struct collet_ipc *opened = &rank->comm->context->device.ipc;
-	opened->most = MOST;
+	struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
+	opened->max_count = MOST;
 	for (int b = 0; b < BUFFERS; b++)
 		if (!rank_check(rank, buffer_make(&sent[b], &gpu.program, true, 2 << 20), "a buffer"))
 			return;
@@ -162,14 +162,14 @@ static void lose_descriptors(struct rank *rank)
 	void *memory = NULL;
 	if (!start(&gpu, rank) || !rank_ok(rank, collet_mem_alloc_device(rank->comm, &memory, BYTES), "memory"))
 		return;
-	struct collet_ipc *opened = &rank->comm->context->device.ipc;
+	struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
 	struct buffer sent = { .program = &gpu.program, .gpu = true, .first = memory, .bytes = BYTES };
 	rank_doing(rank, "at first");
 	pass_right(&gpu, &sent, 5, BYTES - 5, 1, true);
-	opened->most = 0;
+	opened->max_count = 0;
 	rank_doing(rank, "for the last time that it is open");
 	pass_right(&gpu, &sent, 5, BYTES - 5, 2, true);
-	opened->most = 8;
+	opened->max_count = 8;
 	rank_doing(rank, "not open any more");
 	pass_right(&gpu, &sent, 5, BYTES - 5, 3, false);
 	rank_doing(rank, "shown again");

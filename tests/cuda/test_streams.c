@@ -47,7 +47,7 @@ static cu_pointer word(int index)
 static void a_stream_waits_for_a_word(void **state)
 {
 	atomic_store(&words[0], 7);
-	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), 8, CU_WAIT_AT_LEAST), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), 8, CU_WAIT_VALUE_GEQ), CU_OK);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(stream, word(1), 1, 0), CU_OK);
 	assert_int_equal(cuda.cuStreamQuery(stream), CU_NOT_READY);
 	assert_int_equal(atomic_load(&words[1]), 0);
@@ -56,8 +56,8 @@ static void a_stream_waits_for_a_word(void **state)
 	assert_int_equal(atomic_load(&words[1]), 1);
 	/* Cyclic: 2^32 - 1 comes before 0. */
 	atomic_store(&words[0], 2);
-	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), UINT32_MAX, CU_WAIT_AT_LEAST), CU_OK);
-	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), 2, CU_WAIT_EQUAL), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), UINT32_MAX, CU_WAIT_VALUE_GEQ), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), 2, CU_WAIT_VALUE_EQ), CU_OK);
 	assert_int_equal(cuda.cuStreamSynchronize(stream), CU_OK);
 	/* Aligned, and known to the driver. */
 	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0) + 2, 0, 0), CU_INVALID_VALUE);
@@ -81,15 +81,15 @@ static void a_graph_does_again_what_was_captured(void **state)
 	uint64_t id;
 	atomic_store(&words[2], 0);
 	atomic_store(&words[3], 0);
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	assert_int_equal(cuda.cuStreamGetCaptureInfo_v2(stream, &status, &id, NULL, NULL, NULL), CU_OK);
-	assert_int_equal(status, CU_BEING_CAPTURED);
+	assert_int_equal(status, CU_CAPTURE_STATUS_ACTIVE);
 	assert_int_not_equal(id, 0);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(stream, word(3), 5, 0), CU_OK);
 	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[2]), CU_OK);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_OK);
 	assert_int_equal(cuda.cuStreamGetCaptureInfo_v2(stream, &status, &id, NULL, NULL, NULL), CU_OK);
-	assert_int_equal(status, CU_NOT_CAPTURED);
+	assert_int_equal(status, CU_CAPTURE_STATUS_NONE);
 	assert_int_equal(cuda.cuStreamSynchronize(stream), CU_OK);
 	assert_int_equal(atomic_load(&words[3]), 0);
 	assert_int_equal(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0), CU_OK);
@@ -106,21 +106,21 @@ static void what_may_not_be_done_meanwhile_spoils_a_capture(void **state)
 {
 	cu_graph graph;
 	cu_pointer memory;
-	int mode = CU_CAPTURE_RELAXED;
+	int mode = CU_CAPTURE_MODE_RELAXED;
 	const cu_stream legacy = (cu_stream)(uintptr_t)CU_LEGACY_STREAM;
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(legacy, 0), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_ILLEGAL_STATE);
 	/* Waiting for it. */
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_RELAXED), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_RELAXED), CU_OK);
 	assert_int_equal(cuda.cuStreamSynchronize(stream), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(stream, word(3), 5, 0), CU_CAPTURE_INVALIDATED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
 	/* Memory, unless the thread has said that it knows what it does. */
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_OF_THREAD), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_THREAD_LOCAL), CU_OK);
 	assert_int_equal(cuda.cuThreadExchangeStreamCaptureMode(&mode), CU_OK);
 	assert_int_equal(program.cuMemAlloc_v2(&memory, 100), CU_OK);
 	assert_int_equal(cuda.cuThreadExchangeStreamCaptureMode(&mode), CU_OK);
-	assert_int_equal(mode, CU_CAPTURE_RELAXED);
+	assert_int_equal(mode, CU_CAPTURE_MODE_RELAXED);
 	assert_int_equal(program.cuMemFree_v2(memory), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
 	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
@@ -154,13 +154,13 @@ enum { FIRST = 10, SECOND, BEFORE, AFTER }; /* words */
 /* Each branch waits for what the other does: both are under way at the same time, and what joins them comes last. */
 static void capture_branches(cu_stream other)
 {
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[BEFORE]), CU_OK);
 	follow(other, stream);
 	for (int side = 0; side < 2; side++) {
 		const cu_stream branch = side ? other : stream;
 		assert_int_equal(cuda.cuStreamWriteValue32_v2(branch, word(FIRST + side), 1, 0), CU_OK);
-		assert_int_equal(cuda.cuStreamWaitValue32_v2(branch, word(SECOND - side), 1, CU_WAIT_EQUAL), CU_OK);
+		assert_int_equal(cuda.cuStreamWaitValue32_v2(branch, word(SECOND - side), 1, CU_WAIT_VALUE_EQ), CU_OK);
 	}
 	follow(stream, other);
 	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[AFTER]), CU_OK);
@@ -172,7 +172,7 @@ static void branches_of_a_graph_are_parallel(void **state)
 	cu_graph graph;
 	cu_graph_exec exec;
 	capture_branches(other);
-	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(BEFORE), 1, CU_WAIT_AT_LEAST), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(BEFORE), 1, CU_WAIT_VALUE_GEQ), CU_OK);
 	assert_int_equal(cuda.cuStreamEndCapture(other, &graph), CU_CAPTURE_UNMATCHED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
 	/* The same, ended where it was begun. */
@@ -202,13 +202,13 @@ static void captures_keep_to_themselves(void **state)
 	cu_event event;
 	cu_graph graph;
 	/* What the other stream was told nothing comes after. */
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	follow(other, stream);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(other, word(5), 1, 0), CU_OK);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_UNJOINED);
 	/* Two do not become one. */
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(other, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(other, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	event = mark(stream);
 	assert_int_equal(cuda.cuStreamWaitEvent(other, event, 0), CU_CAPTURE_MERGE);
 	assert_int_equal(cuda.cuStreamEndCapture(other, &graph), CU_CAPTURE_INVALIDATED);
@@ -218,7 +218,7 @@ static void captures_keep_to_themselves(void **state)
 	assert_int_equal(cuda.cuEventQuery(event), CU_CAPTURED_EVENT);
 	assert_int_equal(cuda.cuStreamWaitEvent(other, event, 0), CU_CAPTURED_EVENT);
 	assert_int_equal(cuda.cuEventRecord(event, other), CU_OK);
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	assert_int_equal(cuda.cuStreamWaitEvent(stream, event, 0), CU_CAPTURE_ISOLATION);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
 	assert_int_equal(cuda.cuEventDestroy_v2(event), CU_OK);
@@ -236,7 +236,7 @@ static void copies_of_ordinary_memory_are_the_callers(void **state)
 	assert_int_equal(cuda.cuMemcpyAsync(memory, (uintptr_t)&words[6], sizeof(value), stream), CU_OK);
 	assert_int_equal(cuda.cuMemcpyAsync((uintptr_t)&value, memory, sizeof(value), stream), CU_OK);
 	assert_int_equal(value, 9);
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	assert_int_equal(cuda.cuMemcpyAsync(memory, (uintptr_t)&value, sizeof(value), stream), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
 	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
@@ -270,7 +270,7 @@ static void a_fault_breaks_all_of_a_context(void **state)
 	assert_int_equal(cuda.cuStreamSynchronize(third), CU_OK);
 	assert_int_equal(program.cuMemAlloc_v2(&memory, sizeof(uint32_t)), CU_OK);
 	atomic_store(&words[7], 0);
-	assert_int_equal(cuda.cuStreamWaitValue32_v2(other, word(7), 1, CU_WAIT_EQUAL), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(other, word(7), 1, CU_WAIT_VALUE_EQ), CU_OK);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(other, memory, 1, 0), CU_OK);
 	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
 	atomic_store(&words[7], 1);

@@ -30,7 +30,7 @@ static void bench_start(struct bench *bench)
 {
 	assert_int_equal(collet_cuda_open(&bench->cuda, &no_log), COLLET_OK);
 	assert_true(program_start(&bench->program, 0));
-	assert_int_equal(collet_cuda_make_stream(&bench->cuda, &bench->stream), CU_OK);
+	assert_int_equal(collet_cuda_create_stream(&bench->cuda, &bench->stream), CU_OK);
 }
 
 static void bench_end(struct bench *bench)
@@ -118,10 +118,10 @@ static void what_is_freed_before_a_stream_comes_to_it_is_a_fault(struct rank *ra
 	rank_check(rank, bench.program.cuMemAlloc_v2(&memory, BYTES) == CU_OK &&
 			bench.program.cuMemAlloc_v2(&word, sizeof(zero)) == CU_OK &&
 			program_put(&bench.program, word, &zero, sizeof(zero)) == CU_OK, "memory");
-	rank_check(rank, cuda->cuStreamWaitValue32(bench.stream, word, 1, CU_WAIT_AT_LEAST) == CU_OK &&
+	rank_check(rank, cuda->cuStreamWaitValue32(bench.stream, word, 1, CU_WAIT_VALUE_GEQ) == CU_OK &&
 			cuda->cuMemsetD8Async(memory, 1, BYTES, bench.stream) == CU_OK, "on a stream");
 	rank_check(rank, bench.program.cuMemFree_v2(memory) == CU_OK &&
-			collet_cuda_make_stream(cuda, &other) == CU_OK &&
+			collet_cuda_create_stream(cuda, &other) == CU_OK &&
 			cuda->cuStreamWriteValue32(other, word, 1, 0) == CU_OK, "freeing it");
 	rank_check(rank, cuda->cuStreamSynchronize(bench.stream) == CU_ILLEGAL_ADDRESS, "the stream went on");
 	rank->leaks = true; /* nothing of the context's is taken back any more */
@@ -228,8 +228,8 @@ static collet_status read_by(struct gpu *gpu, const char *from)
 {
 	const void *sources[] = { from };
 	void *results[] = { gpu->result.first };
-	const struct collet_fold fold = { COLLET_U8, COLLET_SUM, 1 };
-	const struct collet_fold_span span = { sources, results, 1, 1, NULL, BYTES };
+	const struct collet_gpu_reduction fold = { COLLET_U8, COLLET_SUM, 1 };
+	const struct collet_gpu_span span = { sources, results, 1, 1, NULL, BYTES };
 	return loaded_fold(&gpu->loaded, &fold, &span, 1);
 }
 
@@ -345,7 +345,7 @@ static void a_context_goes_with_all_that_is_in_it(void **state)
 	bench_start(&bench);
 	assert_true(program_start_beside(&beside, 0));
 	assert_int_equal(beside.cuMemAlloc_v2(&memory, 3 * BYTES), CU_OK);
-	assert_int_equal(collet_cuda_make_stream(&bench.cuda, &stream), CU_OK);
+	assert_int_equal(collet_cuda_create_stream(&bench.cuda, &stream), CU_OK);
 	assert_int_equal(bench.cuda.cuMemsetD8Async(memory, 1, BYTES, stream), CU_OK);
 	/* It may be current more than once: then it is so yet, and has gone. */
 	assert_int_equal(beside.cuCtxPushCurrent_v2(beside.context), CU_OK);

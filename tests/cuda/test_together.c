@@ -477,26 +477,26 @@ static void no_kernel_keeps_another_rank_from_calling(void **state)
 static void what_a_rank_called_is_known_when_it_has_left(void **state)
 {
 	struct collet_recorder recorders[2];
-	struct collet_together *together = NULL;
+	struct collet_co_resident *together = NULL;
 	struct collet_call own, others;
 	for (uint32_t r = 0; r < 2; r++) {
 		const struct collet_call call = { .count = 5 + r };
 		const uint64_t signature = collet_call_signature(&call);
 		assert_int_equal(collet_recorder_init(&recorders[r]), COLLET_OK);
-		together = collet_together_join(1, r, 2);
+		together = collet_co_resident_join(1, r, 2);
 		assert_non_null(together);
-		assert_false(collet_together_has_left(together, r));
-		collet_together_show(together, r, &recorders[r]);
-		assert_false(collet_together_differ(together, 0, 1, &own, &others));
+		assert_false(collet_co_resident_has_left(together, r));
+		collet_co_resident_set_recorder(together, r, &recorders[r]);
+		assert_false(collet_co_resident_find_mismatch(together, 0, 1, &own, &others));
 		collet_recorder_start(&recorders[r], &call, signature, collet_call_history(signature, 0), 1);
 	}
-	collet_together_leave(together, 1);
+	collet_co_resident_leave(together, 1);
 	collet_recorder_deinit(&recorders[1]);
-	assert_true(collet_together_has_left(together, 1));
-	assert_true(collet_together_differ(together, 0, 1, &own, &others));
+	assert_true(collet_co_resident_has_left(together, 1));
+	assert_true(collet_co_resident_find_mismatch(together, 0, 1, &own, &others));
 	assert_int_equal(own.count, 5);
 	assert_int_equal(others.count, 6);
-	collet_together_leave(together, 0);
+	collet_co_resident_leave(together, 0);
 	collet_recorder_deinit(&recorders[0]);
 }
 

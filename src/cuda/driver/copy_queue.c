@@ -4,164 +4,168 @@
 
 #include "core/status.h"
 
-void collet_pipe_free(const struct collet_cuda *cuda, struct collet_pipe *pipe, bool entered)
+void collet_copy_queue_destroy(const struct collet_cuda *cuda, struct collet_copy_queue *queue, bool entered)
 {
-	if (!pipe)
+	if (!queue)
 		return;
-	for (uint32_t i = 0; entered && i < pipe->event_count; i++)
-		(void)cuda->cuEventDestroy(pipe->events[i]);
-	if (entered && pipe->stream)
-		(void)cuda->cuStreamDestroy(pipe->stream);
-	free(pipe);
+	for (uint32_t i = 0; entered && i < queue->event_count; i++)
+		(void)cuda->cuEventDestroy(queue->events[i]);
+	if (entered && queue->stream)
+		(void)cuda->cuStreamDestroy(queue->stream);
+	free(queue);
 }
 
-static cu_result enter(const struct collet_cuda *cuda, struct collet_pipe *pipe)
+static cu_result push_context(const struct collet_cuda *cuda, struct collet_copy_queue *queue)
 {
-	cu_result result = cuda->cuCtxPushCurrent(pipe->copier->context);
+	cu_result result = cuda->cuCtxPushCurrent(queue->copy_stream->context);
 	if (result != CU_OK)
 		return result;
-	pipe->mode = CU_CAPTURE_RELAXED;
-	result = cuda->cuThreadExchangeStreamCaptureMode(&pipe->mode);
+	queue->capture_mode = CU_CAPTURE_MODE_RELAXED;
+	result = cuda->cuThreadExchangeStreamCaptureMode(&queue->capture_mode);
 	if (result != CU_OK)
 		(void)cuda->cuCtxPopCurrent(NULL);
 	return result;
 }
 
-static void leave(const struct collet_cuda *cuda, int mode)
+static void pop_context(const struct collet_cuda *cuda, int mode)
 {
 	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
 	(void)cuda->cuCtxPopCurrent(NULL);
 }
 
-static collet_status make(const struct collet_cuda *cuda, struct collet_copier *copier, struct collet_pipe **made)
+static collet_status make(
+	const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream, struct collet_copy_queue **made)
 {
-	struct collet_pipe *pipe = calloc(1, sizeof(*pipe));
-	if (!pipe)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for copies to or from GPU %d", copier->ordinal);
-	pipe->copier = copier;
-	collet_status status = collet_pipe_enter(cuda, pipe);
+	struct collet_copy_queue *queue = calloc(1, sizeof(*queue));
+	if (!queue)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for copies to or from GPU %d", copy_stream->ordinal);
+	queue->copy_stream = copy_stream;
+	collet_status status = collet_copy_queue_push_context(cuda, queue);
 	if (status != COLLET_OK) {
-		free(pipe);
+		free(queue);
 		return status;
 	}
-	cu_result result = collet_cuda_make_stream(cuda, &pipe->stream);
+	cu_result result = collet_cuda_create_stream(cuda, &queue->stream);
 	if (result != CU_OK)
-		pipe->stream = NULL;
-	while (result == CU_OK && pipe->event_count < COLLET_PIPE_DEPTH) {
-		result = cuda->cuEventCreate(&pipe->events[pipe->event_count], CU_UNTIMED_EVENT);
-		pipe->event_count += result == CU_OK;
+		queue->stream = NULL;
+	while (result == CU_OK && queue->event_count < COLLET_COPY_QUEUE_DEPTH) {
+		result = cuda->cuEventCreate(&queue->events[queue->event_count], CU_UNTIMED_EVENT);
+		queue->event_count += result == CU_OK;
 	}
 	if (result == CU_OK) {
-		collet_pipe_leave(cuda, pipe);
-		*made = pipe;
+		collet_copy_queue_pop_context(cuda, queue);
+		*made = queue;
 		return COLLET_OK;
 	}
 	status = collet_cuda_fail(cuda, result, "making a stream to copy on, and its events");
-	const int mode = pipe->mode;
-	collet_pipe_free(cuda, pipe, true);
-	leave(cuda, mode);
+	const int mode = queue->capture_mode;
+	collet_copy_queue_destroy(cuda, queue, true);
+	pop_context(cuda, mode);
 	return status;
 }
 
-collet_status collet_pipe_take(struct collet_copiers *copiers, struct collet_copier *copier, struct collet_pipe **pipe)
+collet_status collet_copy_queue_acquire(struct collet_copy_streams *copy_streams,
+	struct collet_copy_stream *copy_stream, struct collet_copy_queue **queue)
 {
-	pthread_mutex_lock(&copiers->lock);
-	struct collet_pipe *found = copier->pipes;
+	pthread_mutex_lock(&copy_streams->lock);
+	struct collet_copy_queue *found = copy_stream->idle_queues;
 	if (found)
-		copier->pipes = found->next;
-	pthread_mutex_unlock(&copiers->lock);
-	*pipe = found;
-	return found ? COLLET_OK : make(copiers->cuda, copier, pipe);
+		copy_stream->idle_queues = found->next;
+	pthread_mutex_unlock(&copy_streams->lock);
+	*queue = found;
+	return found ? COLLET_OK : make(copy_streams->cuda, copy_stream, queue);
 }
 
 /* *ended: it may be used again. false: nobody knows what of it is under way. */
-static bool empty(const struct collet_cuda *cuda, struct collet_pipe *pipe, bool *ended)
+static bool drain(const struct collet_cuda *cuda, struct collet_copy_queue *queue, bool *ended)
 {
 	*ended = false;
-	const cu_result result = enter(cuda, pipe);
+	const cu_result result = push_context(cuda, queue);
 	if (result != CU_OK) {
-		collet_pipe_free(cuda, pipe, false);
-		return collet_cuda_is_gone(result);
+		collet_copy_queue_destroy(cuda, queue, false);
+		return collet_cuda_context_is_destroyed(result);
 	}
 	/* A wait that fails says that nothing runs there any more. */
-	*ended = cuda->cuStreamSynchronize(pipe->stream) == CU_OK && !pipe->failed;
-	const int mode = pipe->mode;
+	*ended = cuda->cuStreamSynchronize(queue->stream) == CU_OK && !queue->failed;
+	const int mode = queue->capture_mode;
 	if (*ended)
-		pipe->passed = pipe->marked;
+		queue->completed = queue->recorded;
 	else
-		collet_pipe_free(cuda, pipe, true);
-	leave(cuda, mode);
+		collet_copy_queue_destroy(cuda, queue, true);
+	pop_context(cuda, mode);
 	return true;
 }
 
-bool collet_pipe_give(struct collet_copiers *copiers, struct collet_pipe *pipe)
+bool collet_copy_queue_release(struct collet_copy_streams *copy_streams, struct collet_copy_queue *queue)
 {
 	bool waited = true, ended = true;
-	if (!pipe)
+	if (!queue)
 		return true;
-	struct collet_copier *copier = pipe->copier;
-	if (pipe->failed || !collet_pipe_is_empty(pipe))
-		waited = empty(copiers->cuda, pipe, &ended);
+	struct collet_copy_stream *copy_stream = queue->copy_stream;
+	if (queue->failed || !collet_copy_queue_is_empty(queue))
+		waited = drain(copy_streams->cuda, queue, &ended);
 	if (!ended)
 		return waited;
-	pthread_mutex_lock(&copiers->lock);
-	pipe->next = copier->pipes;
-	copier->pipes = pipe;
-	pthread_mutex_unlock(&copiers->lock);
+	pthread_mutex_lock(&copy_streams->lock);
+	queue->next = copy_stream->idle_queues;
+	copy_stream->idle_queues = queue;
+	pthread_mutex_unlock(&copy_streams->lock);
 	return true;
 }
 
-collet_status collet_pipe_enter(const struct collet_cuda *cuda, struct collet_pipe *pipe)
+collet_status collet_copy_queue_push_context(const struct collet_cuda *cuda, struct collet_copy_queue *queue)
 {
-	const cu_result result = enter(cuda, pipe);
+	const cu_result result = push_context(cuda, queue);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, "entering the context of a buffer");
 }
 
-collet_status collet_pipe_take_and_enter(
-	struct collet_copiers *copiers, struct collet_copier *copier, struct collet_pipe **pipe)
+collet_status collet_copy_queue_acquire_current(struct collet_copy_streams *copy_streams,
+	struct collet_copy_stream *copy_stream, struct collet_copy_queue **queue)
 {
-	const collet_status status = *pipe ? COLLET_OK : collet_pipe_take(copiers, copier, pipe);
-	return status == COLLET_OK ? collet_pipe_enter(copiers->cuda, *pipe) : status;
+	const collet_status status = *queue ? COLLET_OK : collet_copy_queue_acquire(copy_streams, copy_stream, queue);
+	return status == COLLET_OK ? collet_copy_queue_push_context(copy_streams->cuda, *queue) : status;
 }
 
-void collet_pipe_leave(const struct collet_cuda *cuda, const struct collet_pipe *pipe)
+void collet_copy_queue_pop_context(const struct collet_cuda *cuda, const struct collet_copy_queue *queue)
 {
-	leave(cuda, pipe->mode);
+	pop_context(cuda, queue->capture_mode);
 }
 
-static collet_status check(const struct collet_cuda *cuda, struct collet_pipe *pipe, cu_result result, const char *what)
+static collet_status check(
+	const struct collet_cuda *cuda, struct collet_copy_queue *queue, cu_result result, const char *what)
 {
 	if (result == CU_OK)
 		return COLLET_OK;
-	pipe->failed = true;
+	queue->failed = true;
 	return collet_cuda_fail(cuda, result, what);
 }
 
-collet_status collet_pipe_add(const struct collet_cuda *cuda, struct collet_pipe *pipe, void *to, const void *from,
-	size_t bytes, const char *what)
+collet_status collet_copy_queue_enqueue(const struct collet_cuda *cuda, struct collet_copy_queue *queue, void *to,
+	const void *from, size_t bytes, const char *what)
 {
-	return check(cuda, pipe, cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, pipe->stream), what);
+	return check(cuda, queue, cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, queue->stream), what);
 }
 
-collet_status collet_pipe_mark(const struct collet_cuda *cuda, struct collet_pipe *pipe, const char *what)
+collet_status collet_copy_queue_record(
+	const struct collet_cuda *cuda, struct collet_copy_queue *queue, const char *what)
 {
-	const cu_event event = pipe->events[pipe->marked % COLLET_PIPE_DEPTH];
-	const collet_status status = check(cuda, pipe, cuda->cuEventRecord(event, pipe->stream), what);
-	pipe->marked += status == COLLET_OK;
+	const cu_event event = queue->events[queue->recorded % COLLET_COPY_QUEUE_DEPTH];
+	const collet_status status = check(cuda, queue, cuda->cuEventRecord(event, queue->stream), what);
+	queue->recorded += status == COLLET_OK;
 	return status;
 }
 
-collet_status collet_pipe_look(
-	const struct collet_cuda *cuda, struct collet_pipe *pipe, const char *what, uint32_t *count)
+collet_status collet_copy_queue_poll(
+	const struct collet_cuda *cuda, struct collet_copy_queue *queue, const char *what, uint32_t *count)
 {
 	*count = 0;
-	while (!collet_pipe_is_empty(pipe)) {
-		const cu_result result = cuda->cuEventQuery(pipe->events[pipe->passed % COLLET_PIPE_DEPTH]);
+	while (!collet_copy_queue_is_empty(queue)) {
+		const cu_result result = cuda->cuEventQuery(queue->events[queue->completed % COLLET_COPY_QUEUE_DEPTH]);
 		if (result == CU_NOT_READY)
 			return COLLET_OK;
 		if (result != CU_OK)
-			return check(cuda, pipe, result, what);
-		pipe->passed++;
+			return check(cuda, queue, result, what);
+		queue->completed++;
 		++*count;
 	}
 	return COLLET_OK;

@@ -5,111 +5,113 @@
 #include "core/status.h"
 #include "cuda/driver/copy_queue.h"
 
-void collet_copiers_init(struct collet_copiers *copiers, const struct collet_cuda *cuda)
+void collet_copy_streams_init(struct collet_copy_streams *copy_streams, const struct collet_cuda *cuda)
 {
-	*copiers = (struct collet_copiers){ .cuda = cuda };
-	pthread_mutex_init(&copiers->lock, NULL);
+	*copy_streams = (struct collet_copy_streams){ .cuda = cuda };
+	pthread_mutex_init(&copy_streams->lock, NULL);
 }
 
-static void free_copier(const struct collet_cuda *cuda, struct collet_copier *copier)
+static void free_copier(const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream)
 {
 	/* The program may have destroyed its context, and the stream with it: then there is nothing left to free. */
-	const bool entered = copier->stream && collet_cuda_enter(cuda, copier->context) == CU_OK;
+	const bool entered = copy_stream->stream && collet_cuda_push_context(cuda, copy_stream->context) == CU_OK;
 	if (entered)
-		(void)cuda->cuStreamDestroy(copier->stream);
-	for (struct collet_pipe *pipe = copier->pipes, *next; pipe; pipe = next) {
-		next = pipe->next;
-		collet_pipe_free(cuda, pipe, entered);
+		(void)cuda->cuStreamDestroy(copy_stream->stream);
+	for (struct collet_copy_queue *queue = copy_stream->idle_queues, *next; queue; queue = next) {
+		next = queue->next;
+		collet_copy_queue_destroy(cuda, queue, entered);
 	}
 	if (entered)
-		collet_cuda_leave(cuda);
-	if (copier->retained)
-		(void)cuda->cuDevicePrimaryCtxRelease(copier->ordinal);
-	free(copier);
+		collet_cuda_pop_context(cuda);
+	if (copy_stream->is_primary)
+		(void)cuda->cuDevicePrimaryCtxRelease(copy_stream->ordinal);
+	free(copy_stream);
 }
 
-void collet_copiers_deinit(struct collet_copiers *copiers)
+void collet_copy_streams_deinit(struct collet_copy_streams *copy_streams)
 {
-	if (!copiers->cuda)
+	if (!copy_streams->cuda)
 		return;
-	for (struct collet_copier *copier = copiers->first, *next; copier; copier = next) {
-		next = copier->next;
-		free_copier(copiers->cuda, copier);
+	for (struct collet_copy_stream *copy_stream = copy_streams->first, *next; copy_stream; copy_stream = next) {
+		next = copy_stream->next;
+		free_copier(copy_streams->cuda, copy_stream);
 	}
-	pthread_mutex_destroy(&copiers->lock);
-	*copiers = (struct collet_copiers){ 0 };
+	pthread_mutex_destroy(&copy_streams->lock);
+	*copy_streams = (struct collet_copy_streams){ 0 };
 }
 
 /* Memory of no context (pools, mappings) is copied in its GPU's primary one. */
-static collet_status make_copier(
-	const struct collet_cuda *cuda, const struct collet_residence *residence, struct collet_copier **made)
+static collet_status make_copier(const struct collet_cuda *cuda, const struct collet_pointer_attributes *attributes,
+	struct collet_copy_stream **made)
 {
-	struct collet_copier *copier = calloc(1, sizeof(*copier));
-	if (!copier)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for a stream of GPU %d", residence->ordinal);
-	copier->context = residence->context;
-	copier->ordinal = residence->ordinal;
+	struct collet_copy_stream *copy_stream = calloc(1, sizeof(*copy_stream));
+	if (!copy_stream)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a stream of GPU %d", attributes->ordinal);
+	copy_stream->context = attributes->context;
+	copy_stream->ordinal = attributes->ordinal;
 	cu_result result = CU_OK;
-	if (!residence->context) {
-		result = cuda->cuDevicePrimaryCtxRetain(&copier->context, residence->ordinal);
-		copier->retained = result == CU_OK;
+	if (!attributes->context) {
+		result = cuda->cuDevicePrimaryCtxRetain(&copy_stream->context, attributes->ordinal);
+		copy_stream->is_primary = result == CU_OK;
 	}
 	if (result == CU_OK)
-		result = collet_cuda_enter(cuda, copier->context);
+		result = collet_cuda_push_context(cuda, copy_stream->context);
 	if (result == CU_OK) {
-		result = collet_cuda_make_stream(cuda, &copier->stream);
-		collet_cuda_leave(cuda);
+		result = collet_cuda_create_stream(cuda, &copy_stream->stream);
+		collet_cuda_pop_context(cuda);
 	}
 	if (result == CU_OK) {
-		*made = copier;
+		*made = copy_stream;
 		return COLLET_OK;
 	}
-	free_copier(cuda, copier);
+	free_copier(cuda, copy_stream);
 	return collet_cuda_fail(cuda, result, "making a stream to copy on");
 }
 
-collet_status collet_copier_find(
-	struct collet_copiers *copiers, const struct collet_residence *residence, struct collet_copier **copier)
+collet_status collet_copy_stream_get(struct collet_copy_streams *copy_streams,
+	const struct collet_pointer_attributes *attributes, struct collet_copy_stream **copy_stream)
 {
 	collet_status status = COLLET_OK;
-	pthread_mutex_lock(&copiers->lock);
-	struct collet_copier *found = copiers->first;
-	while (found && (residence->context ? found->retained || found->context != residence->context :
-					  !found->retained || found->ordinal != residence->ordinal))
+	pthread_mutex_lock(&copy_streams->lock);
+	struct collet_copy_stream *found = copy_streams->first;
+	while (found && (attributes->context ? found->is_primary || found->context != attributes->context :
+					  !found->is_primary || found->ordinal != attributes->ordinal))
 		found = found->next;
 	if (!found) {
-		status = make_copier(copiers->cuda, residence, &found);
+		status = make_copier(copy_streams->cuda, attributes, &found);
 		if (status == COLLET_OK) {
-			found->next = copiers->first;
-			copiers->first = found;
+			found->next = copy_streams->first;
+			copy_streams->first = found;
 		}
 	}
-	pthread_mutex_unlock(&copiers->lock);
-	*copier = found;
+	pthread_mutex_unlock(&copy_streams->lock);
+	*copy_stream = found;
 	return status;
 }
 
-collet_status collet_copier_begin(const struct collet_cuda *cuda, const struct collet_copier *copier)
+collet_status collet_copy_stream_push_context(
+	const struct collet_cuda *cuda, const struct collet_copy_stream *copy_stream)
 {
-	const cu_result result = collet_cuda_enter(cuda, copier->context);
+	const cu_result result = collet_cuda_push_context(cuda, copy_stream->context);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, "entering the context of a buffer");
 }
 
-void collet_copier_end(const struct collet_cuda *cuda)
+void collet_copy_stream_pop_context(const struct collet_cuda *cuda)
 {
-	collet_cuda_leave(cuda);
+	collet_cuda_pop_context(cuda);
 }
 
-collet_status collet_copier_add(const struct collet_cuda *cuda, const struct collet_copier *copier, void *to,
-	const void *from, size_t bytes, const char *what)
+collet_status collet_copy_stream_enqueue(const struct collet_cuda *cuda, const struct collet_copy_stream *copy_stream,
+	void *to, const void *from, size_t bytes, const char *what)
 {
 	const cu_result result =
-		cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, copier->stream);
+		cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, copy_stream->stream);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, what);
 }
 
-collet_status collet_copier_wait(const struct collet_cuda *cuda, const struct collet_copier *copier, const char *what)
+collet_status collet_copy_stream_synchronize(
+	const struct collet_cuda *cuda, const struct collet_copy_stream *copy_stream, const char *what)
 {
-	const cu_result result = cuda->cuStreamSynchronize(copier->stream);
+	const cu_result result = cuda->cuStreamSynchronize(copy_stream->stream);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, what);
 }

@@ -7,7 +7,7 @@
 #include "cuda/driver/shareable_memory.h"
 #include "cuda/peer_gpus/ipc_get.h"
 
-int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context)
+int collet_device_current(const struct collet_cuda *cuda, cu_context *context)
 {
 	cu_device device = -1;
 	int count = 0;
@@ -19,31 +19,32 @@ int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context)
 	return count == 1 ? 0 : -1;
 }
 
-bool collet_card_has_gpu(const struct collet_peer_info *card)
+bool collet_peer_info_has_gpu(const struct collet_peer_info *peer_info)
 {
-	static const uint8_t none[sizeof(card->gpu)];
-	return memcmp(card->gpu, none, sizeof(none)) != 0;
+	static const uint8_t none[sizeof(peer_info->gpu)];
+	return memcmp(peer_info->gpu, none, sizeof(none)) != 0;
 }
 
-void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda, struct collet_copiers *copiers,
-	bool direct, struct collet_peer_info *card, const struct collet_log *log)
+void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda,
+	struct collet_copy_streams *copy_streams, bool use_shared_gpu, struct collet_peer_info *peer_info,
+	const struct collet_log *log)
 {
 	cu_uuid uuid;
-	*device = (struct collet_device){ .cuda = cuda, .copiers = copiers, .log = log, .process = card->process_id,
-		.rank = card->rank, .ordinal = -1, .desk = { .socket = -1 } };
-	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++)
-		device->received[i].file = -1;
+	*device = (struct collet_device){ .cuda = cuda, .copy_streams = copy_streams, .log = log, .process_id = peer_info->process_id,
+		.rank = peer_info->rank, .ordinal = -1, .handle_exchange = { .socket = -1 } };
+	for (uint32_t i = 0; i < COLLET_RECEIVED_HANDLES; i++)
+		device->received[i].fd = -1;
 	collet_kernel_sets_init(&device->kernels, cuda);
-	collet_ipc_init(&device->ipc, cuda, COLLET_OPENED_MOST, COLLET_OPENED_MOST_BYTES);
-	if (!direct)
+	collet_ipc_cache_init(&device->ipc_cache, cuda, COLLET_IPC_CACHE_MAX, COLLET_IPC_CACHE_MAX_BYTES);
+	if (!use_shared_gpu)
 		return;
-	device->ordinal = collet_device_of_thread(cuda, &device->context);
+	device->ordinal = collet_device_current(cuda, &device->context);
 	if (device->ordinal < 0 || cuda->cuDeviceGetUuid(&uuid, device->ordinal) != CU_OK)
 		return;
-	static_assert(sizeof(card->gpu) == sizeof(uuid), "a UUID");
-	memcpy(card->gpu, &uuid, sizeof(uuid));
-	if (collet_desk_open(&device->desk) == COLLET_OK)
-		memcpy(card->handle_exchange, device->desk.name, sizeof(card->handle_exchange));
+	static_assert(sizeof(peer_info->gpu) == sizeof(uuid), "a UUID");
+	memcpy(peer_info->gpu, &uuid, sizeof(uuid));
+	if (collet_handle_exchange_open(&device->handle_exchange) == COLLET_OK)
+		memcpy(peer_info->handle_exchange, device->handle_exchange.address, sizeof(peer_info->handle_exchange));
 	else
 		collet_log(log, COLLET_LOG_INFO, "%s; mapped memory is not shared", collet_last_error());
 }
@@ -52,15 +53,15 @@ void collet_device_deinit(struct collet_device *device)
 {
 	if (!device->cuda)
 		return;
-	collet_device_drop_received(device);
-	collet_device_drop_described(device);
-	for (struct collet_own_block *block = device->own, *next; block; block = next) {
+	collet_device_drop_received_handles(device);
+	collet_device_drop_local_handles(device);
+	for (struct collet_shareable_block *block = device->shareable_blocks, *next; block; block = next) {
 		next = block->next;
-		collet_own_free(device, block);
+		collet_shareable_block_destroy(device, block);
 	}
-	collet_pulls_free(device);
-	collet_desk_close(&device->desk);
-	collet_ipc_deinit(&device->ipc);
+	collet_ipc_get_destroy(device);
+	collet_handle_exchange_close(&device->handle_exchange);
+	collet_ipc_cache_deinit(&device->ipc_cache);
 	collet_kernel_sets_deinit(&device->kernels);
 	*device = (struct collet_device){ 0 };
 }

@@ -5,7 +5,7 @@
 #include "core/status.h"
 
 /* 0: it has none of that. */
-static int ask(const struct collet_cuda *cuda, int ordinal, int attribute)
+static int device_attribute(const struct collet_cuda *cuda, int ordinal, int attribute)
 {
 	cu_device device;
 	int value = 0;
@@ -15,26 +15,26 @@ static int ask(const struct collet_cuda *cuda, int ordinal, int attribute)
 }
 
 /* Whole pages are exported: those that the memory lies in. An allocation of the driver's has them to itself. */
-collet_status collet_dmabuf_export(const struct collet_cuda *cuda, const struct collet_residence *residence,
-	const void *memory, size_t bytes, int *file, uint64_t *offset)
+collet_status collet_dmabuf_export(const struct collet_cuda *cuda, const struct collet_pointer_attributes *attributes,
+	const void *memory, size_t bytes, int *fd, uint64_t *offset)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	const cu_pointer first = (uintptr_t)memory / page * page;
 	const size_t before = (size_t)((uintptr_t)memory - first);
 	const size_t whole = (before + bytes + page - 1) / page * page;
-	if (!ask(cuda, residence->ordinal, CU_DEVICE_HAS_DMABUF))
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "GPU %d has no dma-bufs", residence->ordinal);
+	if (!device_attribute(cuda, attributes->ordinal, CU_DEVICE_HAS_DMABUF))
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "GPU %d has no dma-bufs", attributes->ordinal);
 	/* Else what an adapter has written, and said to have, might come after a kernel that reads it. */
-	if (ask(cuda, residence->ordinal, CU_DEVICE_ORDERS_ADAPTERS_WRITES) < CU_ORDERED_FOR_OWNER)
+	if (device_attribute(cuda, attributes->ordinal, CU_DEVICE_RDMA_WRITES_ORDERING) < CU_RDMA_ORDERING_OWNER)
 		return collet_fail(
-			COLLET_ERR_UNSUPPORTED, "GPU %d does not keep adapters' writes in order", residence->ordinal);
-	const cu_result result = cuda->cuMemGetHandleForAddressRange(file, first, whole, CU_RANGE_DMABUF, 0);
+			COLLET_ERR_UNSUPPORTED, "GPU %d does not keep adapters' writes in order", attributes->ordinal);
+	const cu_result result = cuda->cuMemGetHandleForAddressRange(fd, first, whole, CU_RANGE_DMABUF, 0);
 	if (result == CU_OK) {
 		*offset = before;
 		return COLLET_OK;
 	}
 	if (result == CU_NOT_SUPPORTED || result == CU_INVALID_VALUE)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "GPU %d exports no dma-buf of %zu bytes at %p",
-			residence->ordinal, bytes, memory);
+			attributes->ordinal, bytes, memory);
 	return collet_cuda_fail(cuda, result, "exporting memory as a dma-buf");
 }

@@ -7,6 +7,7 @@
 /* *file is the caller's to close, and has the memory at *offset. COLLET_ERR_UNSUPPORTED: the GPU, the driver or the
  * kernel has none for this memory; COLLET_ERR_SYSTEM, COLLET_ERR_MEMORY. */
 COLLET_MUST_USE collet_status collet_dmabuf_export(const struct collet_cuda *cuda,
-	const struct collet_residence *residence, const void *memory, size_t bytes, int *file, uint64_t *offset);
+	const struct collet_pointer_attributes *attributes, const void *memory, size_t bytes, int *fd,
+	uint64_t *offset);
 
 #endif

@@ -38,19 +38,19 @@ static const char *find_functions(struct collet_cuda *cuda, void *module)
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
 		void *function = NULL;
 		int found;
-		if (look_up(slots[i].name, &function, COLLET_CUDA_OLDEST, 0, &found) != CU_OK || !function)
+		if (look_up(slots[i].name, &function, COLLET_CUDA_MIN_VERSION, 0, &found) != CU_OK || !function)
 			return slots[i].name;
 		take_address((char *)cuda + slots[i].offset, function);
 	}
 	return NULL;
 }
 
-static void give_up(struct collet_cuda *cuda, void *module)
+static void close_library(struct collet_cuda *cuda, void *module)
 {
-	char absent[sizeof(cuda->absent)];
-	memcpy(absent, cuda->absent, sizeof(absent));
+	char absent[sizeof(cuda->unavailable_reason)];
+	memcpy(absent, cuda->unavailable_reason, sizeof(absent));
 	memset(cuda, 0, sizeof(*cuda));
-	memcpy(cuda->absent, absent, sizeof(absent));
+	memcpy(cuda->unavailable_reason, absent, sizeof(absent));
 	if (module)
 		dlclose(module);
 }
@@ -61,21 +61,22 @@ static void open_library(struct collet_cuda *cuda)
 	void *module = dlopen(library, RTLD_NOW | RTLD_LOCAL);
 	if (!module) {
 		const char *why = dlerror();
-		snprintf(cuda->absent, sizeof(cuda->absent), "there is no CUDA driver: %s", why ? why : library);
+		snprintf(cuda->unavailable_reason, sizeof(cuda->unavailable_reason), "there is no CUDA driver: %s",
+			why ? why : library);
 		return;
 	}
 	const char *missing = find_functions(cuda, module);
 	if (missing)
-		snprintf(cuda->absent, sizeof(cuda->absent),
+		snprintf(cuda->unavailable_reason, sizeof(cuda->unavailable_reason),
 			"the CUDA driver is too old: it has no %s; collet needs CUDA %d.%d or newer", missing,
-			COLLET_CUDA_OLDEST / 1000, COLLET_CUDA_OLDEST % 1000 / 10);
-	else if (cuda->cuDriverGetVersion(&cuda->version) != CU_OK || cuda->version < COLLET_CUDA_OLDEST)
-		snprintf(cuda->absent, sizeof(cuda->absent),
+			COLLET_CUDA_MIN_VERSION / 1000, COLLET_CUDA_MIN_VERSION % 1000 / 10);
+	else if (cuda->cuDriverGetVersion(&cuda->version) != CU_OK || cuda->version < COLLET_CUDA_MIN_VERSION)
+		snprintf(cuda->unavailable_reason, sizeof(cuda->unavailable_reason),
 			"the CUDA driver is too old: it is for CUDA %d.%d, collet needs %d.%d or newer",
-			cuda->version / 1000, cuda->version % 1000 / 10, COLLET_CUDA_OLDEST / 1000,
-			COLLET_CUDA_OLDEST % 1000 / 10);
-	if (cuda->absent[0])
-		give_up(cuda, module);
+			cuda->version / 1000, cuda->version % 1000 / 10, COLLET_CUDA_MIN_VERSION / 1000,
+			COLLET_CUDA_MIN_VERSION % 1000 / 10);
+	if (cuda->unavailable_reason[0])
+		close_library(cuda, module);
 	else
 		cuda->module = module;
 }
@@ -90,12 +91,13 @@ collet_status collet_cuda_open(struct collet_cuda *cuda, const struct collet_log
 	if (wanted)
 		open_library(cuda);
 	else
-		snprintf(cuda->absent, sizeof(cuda->absent), "COLLET_CUDA says that the CUDA driver is not to be used");
+		snprintf(cuda->unavailable_reason, sizeof(cuda->unavailable_reason),
+			"COLLET_CUDA says that the CUDA driver is not to be used");
 	if (cuda->module)
 		collet_log(log, COLLET_LOG_INFO, "cuda: driver for CUDA %d.%d", cuda->version / 1000,
 			cuda->version % 1000 / 10);
 	else
-		collet_log(log, COLLET_LOG_DEBUG, "cuda: %s", cuda->absent);
+		collet_log(log, COLLET_LOG_DEBUG, "cuda: %s", cuda->unavailable_reason);
 	return COLLET_OK;
 }
 
@@ -117,21 +119,21 @@ collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result,
 		what, name, result, sentence);
 }
 
-cu_result collet_cuda_make_stream(const struct collet_cuda *cuda, cu_stream *stream)
+cu_result collet_cuda_create_stream(const struct collet_cuda *cuda, cu_stream *stream)
 {
 	int least = 0, greatest = 0;
 	const cu_result result = cuda->cuCtxGetStreamPriorityRange(&least, &greatest);
 	return result == CU_OK ? cuda->cuStreamCreateWithPriority(stream, CU_NON_BLOCKING_STREAM, greatest) : result;
 }
 
-int collet_cuda_relax(const struct collet_cuda *cuda)
+int collet_cuda_relax_capture(const struct collet_cuda *cuda)
 {
-	int mode = CU_CAPTURE_RELAXED;
+	int mode = CU_CAPTURE_MODE_RELAXED;
 	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
 	return mode;
 }
 
-void collet_cuda_relax_no_more(const struct collet_cuda *cuda, int mode)
+void collet_cuda_restore_capture(const struct collet_cuda *cuda, int mode)
 {
 	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
 }
@@ -140,34 +142,34 @@ void collet_cuda_relax_no_more(const struct collet_cuda *cuda, int mode)
 static _Thread_local struct {
 	unsigned depth;
 	int mode;
-} entered;
+} context_nesting;
 
-cu_result collet_cuda_enter(const struct collet_cuda *cuda, cu_context context)
+cu_result collet_cuda_push_context(const struct collet_cuda *cuda, cu_context context)
 {
 	const cu_result result = cuda->cuCtxPushCurrent(context);
-	if (result == CU_OK && !entered.depth++)
-		entered.mode = collet_cuda_relax(cuda);
+	if (result == CU_OK && !context_nesting.depth++)
+		context_nesting.mode = collet_cuda_relax_capture(cuda);
 	return result;
 }
 
-void collet_cuda_leave(const struct collet_cuda *cuda)
+void collet_cuda_pop_context(const struct collet_cuda *cuda)
 {
-	if (!--entered.depth)
-		collet_cuda_relax_no_more(cuda, entered.mode);
+	if (!--context_nesting.depth)
+		collet_cuda_restore_capture(cuda, context_nesting.mode);
 	(void)cuda->cuCtxPopCurrent(NULL);
 }
 
-bool collet_cuda_is_gone(cu_result result)
+bool collet_cuda_context_is_destroyed(cu_result result)
 {
 	return result == CU_INVALID_CONTEXT || result == CU_CONTEXT_IS_DESTROYED || result == CU_DEINITIALIZED;
 }
 
-bool collet_cuda_unlock(const struct collet_cuda *cuda, cu_context context, void *memory)
+bool collet_cuda_unregister_host(const struct collet_cuda *cuda, cu_context context, void *memory)
 {
-	cu_result result = collet_cuda_enter(cuda, context);
+	cu_result result = collet_cuda_push_context(cuda, context);
 	if (result != CU_OK)
-		return collet_cuda_is_gone(result);
+		return collet_cuda_context_is_destroyed(result);
 	result = cuda->cuMemHostUnregister(memory);
-	collet_cuda_leave(cuda);
+	collet_cuda_pop_context(cuda);
 	return result == CU_OK || result == CU_HOST_MEMORY_NOT_REGISTERED;
 }

@@ -87,7 +87,7 @@ typedef struct {
 } cu_uuid;
 
 /* Physical memory, which is mapped to addresses by cuMemMap(). */
-typedef unsigned long long cu_memory;
+typedef unsigned long long cu_mem_handle;
 
 typedef struct {
 	int type;            /* CU_LOCATION_DEVICE: id is a device */
@@ -126,14 +126,14 @@ enum { CU_BLOCKING_EVENT = 1, CU_UNTIMED_EVENT = 2 };
 enum {
 	CU_DEVICE_MULTIPROCESSORS = 16,
 	CU_DEVICE_L2_CACHE_BYTES = 38,
-	CU_DEVICE_HAS_VIRTUAL_MEMORY = 102,
-	CU_DEVICE_EXPORTS_FILE_DESCRIPTORS = 103,
-	CU_DEVICE_LETS_ADAPTERS_AT_VIRTUAL_MEMORY = 110,  /* that was made for it */
-	CU_DEVICE_ORDERS_ADAPTERS_WRITES = 118,  /* from then on, at least for itself: */
-	CU_DEVICE_HAS_MEMORY_OPERATIONS = 122, /* words of 64 bits too, that streams write and wait for */
+	CU_DEVICE_HAS_VMM = 102,
+	CU_DEVICE_HAS_FD_HANDLES = 103,
+	CU_DEVICE_HAS_RDMA_TO_VMM = 110,                  /* that was made for it */
+	CU_DEVICE_RDMA_WRITES_ORDERING = 118,    /* from then on, at least for itself: */
+	CU_DEVICE_HAS_STREAM_MEM_OPS = 122,    /* words of 64 bits too, that streams write and wait for */
 	CU_DEVICE_HAS_DMABUF = 124
 };
-enum { CU_ORDERED_FOR_OWNER = 100 };
+enum { CU_RDMA_ORDERING_OWNER = 100 };
 
 enum { CU_HOST_REGISTER_PORTABLE = 1, CU_HOST_REGISTER_MAPPED = 2 };
 
@@ -141,27 +141,27 @@ enum { CU_HOST_REGISTER_PORTABLE = 1, CU_HOST_REGISTER_MAPPED = 2 };
 enum { CU_LEGACY_STREAM = 1, CU_PER_THREAD_STREAM = 2 };
 
 /* How a stream waits for a word of memory: until (signed) word - value >= 0, until they are equal. */
-enum { CU_WAIT_AT_LEAST = 0, CU_WAIT_EQUAL = 1 };
+enum { CU_WAIT_VALUE_GEQ = 0, CU_WAIT_VALUE_EQ = 1 };
 
 /* One of several things that a stream does to words, at once and in their order. */
 typedef union {
 	struct {
-		int operation;       /* CU_WRITE_WORD */
+		int operation;       /* CU_MEM_OP_WRITE_32 */
 		cu_pointer word;
 		uint64_t value;      /* of which 32 bits count */
 		unsigned int flags;
 		cu_pointer reserved0;
 	} write;
 	uint64_t reserved[6];
-} cu_word_operation;
+} cu_mem_op;
 
-enum { CU_WRITE_WORD = 2, CU_WORD_OPERATIONS_MOST = 256 };
+enum { CU_MEM_OP_WRITE_32 = 2, CU_MEM_OPS_MAX = 256 };
 
 /* What a capture is to its stream. */
-enum { CU_NOT_CAPTURED = 0, CU_BEING_CAPTURED = 1, CU_CAPTURE_SPOILT = 2 };
+enum { CU_CAPTURE_STATUS_NONE = 0, CU_CAPTURE_STATUS_ACTIVE = 1, CU_CAPTURE_STATUS_INVALIDATED = 2 };
 
 /* From which threads calls spoil a capture that may not be made meanwhile. */
-enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 };
+enum { CU_CAPTURE_MODE_GLOBAL = 0, CU_CAPTURE_MODE_THREAD_LOCAL = 1, CU_CAPTURE_MODE_RELAXED = 2 };
 
 /* F(name, arguments): every function that is used, by the name that cuGetProcAddress() knows. */
 #define COLLET_CUDA_FUNCTIONS(F)                                                                                       \
@@ -182,24 +182,23 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 	F(cuCtxEnablePeerAccess, (cu_context peer, unsigned int flags))                                                \
 	F(cuMemAlloc, (cu_pointer * pointer, size_t bytes))                                                            \
 	F(cuMemFree, (cu_pointer pointer))                                                                             \
-	F(cuMemGetAddressRange, (cu_pointer * first, size_t *bytes, cu_pointer pointer))                               \
-	F(cuMemGetHandleForAddressRange,                                                                               \
-		(void *handle, cu_pointer pointer, size_t bytes, int type, uint64_t flags))                            \
+	F(cuMemGetAddressRange, (cu_pointer * first, size_t * bytes, cu_pointer pointer))                              \
+	F(cuMemGetHandleForAddressRange, (void *handle, cu_pointer pointer, size_t bytes, int type, uint64_t flags))   \
 	F(cuIpcGetMemHandle, (cu_ipc_handle * handle, cu_pointer pointer))                                             \
 	F(cuIpcOpenMemHandle, (cu_pointer * pointer, cu_ipc_handle handle, unsigned int flags))                        \
 	F(cuIpcCloseMemHandle, (cu_pointer pointer))                                                                   \
-	F(cuMemGetAllocationGranularity, (size_t *bytes, const cu_memory_properties *properties, int option))          \
-	F(cuMemCreate, (cu_memory * memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags))     \
-	F(cuMemRelease, (cu_memory memory))                                                                            \
-	F(cuMemRetainAllocationHandle, (cu_memory * memory, void *pointer))                                            \
+	F(cuMemGetAllocationGranularity, (size_t * bytes, const cu_memory_properties *properties, int option))         \
+	F(cuMemCreate, (cu_mem_handle * memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags)) \
+	F(cuMemRelease, (cu_mem_handle memory))                                                                        \
+	F(cuMemRetainAllocationHandle, (cu_mem_handle * memory, void *pointer))                                        \
 	F(cuMemAddressReserve,                                                                                         \
 		(cu_pointer * pointer, size_t bytes, size_t alignment, cu_pointer wanted, uint64_t flags))             \
 	F(cuMemAddressFree, (cu_pointer pointer, size_t bytes))                                                        \
-	F(cuMemMap, (cu_pointer pointer, size_t bytes, size_t offset, cu_memory memory, uint64_t flags))               \
+	F(cuMemMap, (cu_pointer pointer, size_t bytes, size_t offset, cu_mem_handle memory, uint64_t flags))           \
 	F(cuMemUnmap, (cu_pointer pointer, size_t bytes))                                                              \
 	F(cuMemSetAccess, (cu_pointer pointer, size_t bytes, const cu_access *access, size_t count))                   \
-	F(cuMemExportToShareableHandle, (void *handle, cu_memory memory, int type, uint64_t flags))                    \
-	F(cuMemImportFromShareableHandle, (cu_memory * memory, void *handle, int type))                                \
+	F(cuMemExportToShareableHandle, (void *handle, cu_mem_handle memory, int type, uint64_t flags))                \
+	F(cuMemImportFromShareableHandle, (cu_mem_handle * memory, void *handle, int type))                            \
 	F(cuPointerGetAttributes, (unsigned int count, int *attributes, void **values, cu_pointer pointer))            \
 	F(cuMemHostRegister, (void *memory, size_t bytes, unsigned int flags))                                         \
 	F(cuMemHostUnregister, (void *memory))                                                                         \
@@ -219,12 +218,10 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 	F(cuStreamGetId, (cu_stream stream, unsigned long long *id))                                                   \
 	F(cuStreamWaitValue32, (cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags))                \
 	F(cuStreamWriteValue32, (cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags))               \
-	F(cuStreamBatchMemOp,                                                                                          \
-		(cu_stream stream, unsigned int count, cu_word_operation * operations, unsigned int flags))            \
+	F(cuStreamBatchMemOp, (cu_stream stream, unsigned int count, cu_mem_op *operations, unsigned int flags))       \
 	F(cuLaunchHostFunc, (cu_stream stream, cu_host_function * function, void *data))                               \
-	F(cuStreamGetCaptureInfo,                                                                                      \
-		(cu_stream stream, int *status, uint64_t *id, cu_graph *graph, const cu_graph_node **nodes,            \
-			size_t *count))                                                                                \
+	F(cuStreamGetCaptureInfo, (cu_stream stream, int *status, uint64_t *id, cu_graph *graph,                       \
+					  const cu_graph_node **nodes, size_t *count))                                 \
 	F(cuThreadExchangeStreamCaptureMode, (int *mode))                                                              \
 	F(cuMemHostGetDevicePointer, (cu_pointer * pointer, void *memory, unsigned int flags))                         \
 	F(cuModuleLoadData, (cu_module * module, const void *image))                                                   \
@@ -232,9 +229,8 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 	F(cuModuleGetFunction, (cu_function * function, cu_module module, const char *name))                           \
 	F(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                                                 \
 		(int *blocks, cu_function function, int threads, size_t shared_bytes))                                 \
-	F(cuLaunchKernel,                                                                                              \
-		(cu_function function, unsigned int columns, unsigned int rows, unsigned int layers,                   \
-			unsigned int threads, unsigned int threads_y, unsigned int threads_z,                          \
-			unsigned int shared_bytes, cu_stream stream, void **arguments, void **extra))
+	F(cuLaunchKernel, (cu_function function, unsigned int columns, unsigned int rows, unsigned int layers,         \
+				  unsigned int threads, unsigned int threads_y, unsigned int threads_z,                \
+				  unsigned int shared_bytes, cu_stream stream, void **arguments, void **extra))
 
 #endif

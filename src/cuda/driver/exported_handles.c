@@ -5,84 +5,86 @@
 
 #include "core/status.h"
 
-static uint64_t *find(uint64_t list[COLLET_RECEIVED_MOST], uint64_t allocation)
+static uint64_t *find_allocation(uint64_t list[COLLET_RECEIVED_HANDLES], uint64_t allocation)
 {
-	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++)
+	for (uint32_t i = 0; i < COLLET_RECEIVED_HANDLES; i++)
 		if (list[i] == allocation)
 			return &list[i];
 	return NULL;
 }
 
-static collet_status send(const struct collet_device *device, struct collet_shown *shown,
-	const struct collet_peer_info *to, const struct collet_desk_note *note, int file)
+static collet_status send_message(const struct collet_device *device, struct collet_exported_handles *exported,
+	const struct collet_peer_info *to, const struct collet_handle_note *note, int fd)
 {
-	shown->notes++;
-	if (device->desk.socket < 0 || !to->handle_exchange[1])
+	exported->notes_sent++;
+	if (device->handle_exchange.socket < 0 || !to->handle_exchange[1])
 		return COLLET_PENDING;
-	return collet_desk_send(&device->desk, to->handle_exchange, note, file);
+	return collet_handle_exchange_send(&device->handle_exchange, to->handle_exchange, note, fd);
 }
 
-collet_status collet_shown_add(const struct collet_device *device, struct collet_shown *shown,
-	const struct collet_peer_info *to, const struct collet_shared *shared)
+collet_status collet_exported_handles_send(const struct collet_device *device, struct collet_exported_handles *exported,
+	const struct collet_peer_info *to, const struct collet_ipc_handle *handle)
 {
-	const struct collet_desk_note note = { .process = shared->process, .allocation = shared->allocation };
-	int file;
-	if (find(shown->sent, shared->allocation))
+	const struct collet_handle_note note = { .process = handle->process, .allocation = handle->allocation };
+	int fd;
+	if (find_allocation(exported->sent, handle->allocation))
 		return COLLET_OK;
-	collet_status status = collet_ipc_export(device->cuda, shared, &file);
+	collet_status status = collet_ipc_handle_export_fd(device->cuda, handle, &fd);
 	if (status != COLLET_OK)
 		return status;
-	status = send(device, shown, to, &note, file);
-	close(file);
+	status = send_message(device, exported, to, &note, fd);
+	close(fd);
 	if (status == COLLET_OK)
-		shown->sent[shown->next_sent++ % COLLET_RECEIVED_MOST] = shared->allocation;
+		exported->sent[exported->next_sent++ % COLLET_RECEIVED_HANDLES] = handle->allocation;
 	return status;
 }
 
-void collet_shown_again(struct collet_shown *shown, uint64_t allocation)
+void collet_exported_handles_resend(struct collet_exported_handles *exported, uint64_t allocation)
 {
-	uint64_t *sent = find(shown->sent, allocation);
+	uint64_t *sent = find_allocation(exported->sent, allocation);
 	if (sent)
 		*sent = 0;
 }
 
-bool collet_shown_has(const struct collet_shown *shown, uint64_t allocation)
+bool collet_exported_handles_has(const struct collet_exported_handles *exported, uint64_t allocation)
 {
-	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++)
-		if (shown->sent[i] == allocation)
+	for (uint32_t i = 0; i < COLLET_RECEIVED_HANDLES; i++)
+		if (exported->sent[i] == allocation)
 			return true;
 	return false;
 }
 
-void collet_shown_all_again(struct collet_shown *shown)
+void collet_exported_handles_resend_all(struct collet_exported_handles *exported)
 {
-	memset(shown->sent, 0, sizeof(shown->sent));
+	memset(exported->sent, 0, sizeof(exported->sent));
 }
 
-static collet_status tell_gone(const struct collet_device *device, struct collet_shown *shown,
+static collet_status send_freed(const struct collet_device *device, struct collet_exported_handles *exported,
 	const struct collet_peer_info *to, uint64_t allocation)
 {
-	const struct collet_desk_note note = { .process = device->process, .allocation = allocation, .gone = 1 };
-	return send(device, shown, to, &note, -1);
+	const struct collet_handle_note note = { .process = device->process_id, .allocation = allocation, .freed = 1 };
+	return send_message(device, exported, to, &note, -1);
 }
 
-void collet_shown_tell_owed(
-	const struct collet_device *device, struct collet_shown *shown, const struct collet_peer_info *to)
+void collet_exported_handles_flush(
+	const struct collet_device *device, struct collet_exported_handles *exported, const struct collet_peer_info *to)
 {
-	while (shown->owed[0] && tell_gone(device, shown, to, shown->owed[0]) != COLLET_PENDING) {
-		memmove(&shown->owed[0], &shown->owed[1], sizeof(shown->owed) - sizeof(shown->owed[0]));
-		shown->owed[COLLET_RECEIVED_MOST - 1] = 0;
+	while (exported->unsent_freed[0] &&
+		send_freed(device, exported, to, exported->unsent_freed[0]) != COLLET_PENDING) {
+		memmove(&exported->unsent_freed[0], &exported->unsent_freed[1],
+			sizeof(exported->unsent_freed) - sizeof(exported->unsent_freed[0]));
+		exported->unsent_freed[COLLET_RECEIVED_HANDLES - 1] = 0;
 	}
 }
 
 /* What there is no room for either the other keeps until it has opened many others. */
-void collet_shown_gone(const struct collet_device *device, struct collet_shown *shown,
+void collet_exported_handles_notify_freed(const struct collet_device *device, struct collet_exported_handles *exported,
 	const struct collet_peer_info *to, uint64_t allocation)
 {
-	collet_shown_again(shown, allocation);
-	if (tell_gone(device, shown, to, allocation) != COLLET_PENDING)
+	collet_exported_handles_resend(exported, allocation);
+	if (send_freed(device, exported, to, allocation) != COLLET_PENDING)
 		return;
-	uint64_t *owed = find(shown->owed, 0);
+	uint64_t *owed = find_allocation(exported->unsent_freed, 0);
 	if (owed)
 		*owed = allocation;
 }

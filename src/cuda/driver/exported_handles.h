@@ -5,29 +5,30 @@
 
 #include "cuda/driver/device.h"
 
-struct collet_shown {
-	uint64_t sent[COLLET_RECEIVED_MOST]; /* allocations whose descriptors it has been sent */
+struct collet_exported_handles {
+	uint64_t sent[COLLET_RECEIVED_HANDLES]; /* allocations whose descriptors it has been sent */
 	uint32_t next_sent;
-	uint64_t owed[COLLET_RECEIVED_MOST]; /* some that are no more, which its desk had no room to be told */
-	uint32_t notes;              /* sent so far, or tried to */
+	uint64_t unsent_freed[COLLET_RECEIVED_HANDLES]; /* some that are no more, which its desk had no room to be
+	                                                   told */
+	uint32_t notes_sent;         /* sent so far, or tried to */
 };
 
 /* All under the engine's lock; to: the other's card. */
 
 /* It must have the descriptor before it is told of what lies there. COLLET_PENDING: it has no room, or no desk. */
-collet_status collet_shown_add(const struct collet_device *device, struct collet_shown *shown,
-	const struct collet_peer_info *to, const struct collet_shared *shared);
+collet_status collet_exported_handles_send(const struct collet_device *device, struct collet_exported_handles *exported,
+	const struct collet_peer_info *to, const struct collet_ipc_handle *handle);
 /* It has lost them, or this one: they will be sent again. */
-void collet_shown_again(struct collet_shown *shown, uint64_t allocation);
-void collet_shown_all_again(struct collet_shown *shown);
+void collet_exported_handles_resend(struct collet_exported_handles *exported, uint64_t allocation);
+void collet_exported_handles_resend_all(struct collet_exported_handles *exported);
 /* The allocation is no more. */
-void collet_shown_gone(const struct collet_device *device, struct collet_shown *shown,
+void collet_exported_handles_notify_freed(const struct collet_device *device, struct collet_exported_handles *exported,
 	const struct collet_peer_info *to, uint64_t allocation);
 /* Of those that are no more, what was owed. */
-void collet_shown_tell_owed(
-	const struct collet_device *device, struct collet_shown *shown, const struct collet_peer_info *to);
+void collet_exported_handles_flush(const struct collet_device *device, struct collet_exported_handles *exported,
+	const struct collet_peer_info *to);
 
 /* Has it been sent this one, and not lost it since? */
-bool collet_shown_has(const struct collet_shown *shown, uint64_t allocation);
+bool collet_exported_handles_has(const struct collet_exported_handles *exported, uint64_t allocation);
 
 #endif

@@ -12,35 +12,35 @@
 /* What the kernel chooses: a zero and five digits. */
 enum { NAME_BYTES = 6 };
 
-collet_status collet_desk_open(struct collet_desk *desk)
+collet_status collet_handle_exchange_open(struct collet_handle_exchange *exchange)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	socklen_t bytes = sizeof(address.sun_family);
 	const int yes = 1;
-	*desk = (struct collet_desk){ .socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) };
-	if (desk->socket >= 0 && bind(desk->socket, (struct sockaddr *)&address, bytes) == 0 &&
-		setsockopt(desk->socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0) {
+	*exchange = (struct collet_handle_exchange){ .socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) };
+	if (exchange->socket >= 0 && bind(exchange->socket, (struct sockaddr *)&address, bytes) == 0 &&
+		setsockopt(exchange->socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0) {
 		bytes = sizeof(address);
-		if (getsockname(desk->socket, (struct sockaddr *)&address, &bytes) == 0 &&
+		if (getsockname(exchange->socket, (struct sockaddr *)&address, &bytes) == 0 &&
 			bytes == offsetof(struct sockaddr_un, sun_path) + NAME_BYTES) {
-			memcpy(desk->name, address.sun_path, NAME_BYTES);
+			memcpy(exchange->address, address.sun_path, NAME_BYTES);
 			return COLLET_OK;
 		}
 	}
 	const int error = errno;
-	collet_desk_close(desk);
+	collet_handle_exchange_close(exchange);
 	return collet_fail(COLLET_ERR_SYSTEM, "a socket for descriptors of GPU memory: %s", strerror(error));
 }
 
-void collet_desk_close(struct collet_desk *desk)
+void collet_handle_exchange_close(struct collet_handle_exchange *exchange)
 {
-	if (desk->socket >= 0)
-		close(desk->socket);
-	*desk = (struct collet_desk){ .socket = -1 };
+	if (exchange->socket >= 0)
+		close(exchange->socket);
+	*exchange = (struct collet_handle_exchange){ .socket = -1 };
 }
 
-collet_status collet_desk_send(
-	const struct collet_desk *desk, const char to[8], const struct collet_desk_note *note, int file)
+collet_status collet_handle_exchange_send(
+	const struct collet_handle_exchange *exchange, const char to[8], const struct collet_handle_note *note, int fd)
 {
 	union {
 		struct cmsghdr header;
@@ -52,7 +52,7 @@ collet_status collet_desk_send(
 		.msg_namelen = offsetof(struct sockaddr_un, sun_path) + NAME_BYTES, .msg_iov = &part, .msg_iovlen = 1,
 		.msg_control = control.bytes, .msg_controllen = sizeof(control.bytes) };
 	memcpy(address.sun_path, to, NAME_BYTES);
-	if (file < 0) {
+	if (fd < 0) {
 		message.msg_control = NULL;
 		message.msg_controllen = 0;
 	} else {
@@ -60,11 +60,11 @@ collet_status collet_desk_send(
 		header->cmsg_level = SOL_SOCKET;
 		header->cmsg_type = SCM_RIGHTS;
 		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &file, sizeof(file));
+		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
 	}
 	ssize_t sent;
 	do {
-		sent = sendmsg(desk->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		sent = sendmsg(exchange->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	} while (sent < 0 && errno == EINTR);
 	if (sent == (ssize_t)sizeof(*note))
 		return COLLET_OK;
@@ -75,7 +75,8 @@ collet_status collet_desk_send(
 }
 
 /* One message; -1: none is left. *fine: it is from one who may, and has what belongs to it. */
-static ssize_t take_one(const struct collet_desk *desk, struct collet_desk_note *note, int *file, bool *fine)
+static ssize_t take_one(
+	const struct collet_handle_exchange *exchange, struct collet_handle_note *note, int *fd, bool *is_valid)
 {
 	union {
 		struct cmsghdr header;
@@ -84,30 +85,31 @@ static ssize_t take_one(const struct collet_desk *desk, struct collet_desk_note 
 	struct iovec part = { note, sizeof(*note) };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
 		.msg_controllen = sizeof(control.bytes) };
-	const ssize_t got = recvmsg(desk->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const ssize_t got = recvmsg(exchange->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got < 0)
 		return got;
 	struct ucred who = { .uid = (uid_t)-1 };
-	*file = -1;
+	*fd = -1;
 	for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
 		if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_CREDENTIALS)
 			memcpy(&who, CMSG_DATA(header), sizeof(who));
 		else if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
 			header->cmsg_len == CMSG_LEN(sizeof(int)))
-			memcpy(file, CMSG_DATA(header), sizeof(*file));
+			memcpy(fd, CMSG_DATA(header), sizeof(*fd));
 	}
-	*fine = got == (ssize_t)sizeof(*note) && !note->gone == (*file >= 0) && who.uid == geteuid();
-	if (!*fine && *file >= 0)
-		close(*file);
+	*is_valid = got == (ssize_t)sizeof(*note) && !note->freed == (*fd >= 0) && who.uid == geteuid();
+	if (!*is_valid && *fd >= 0)
+		close(*fd);
 	return got;
 }
 
-bool collet_desk_take(const struct collet_desk *desk, struct collet_desk_note *note, int *file)
+bool collet_handle_exchange_receive(
+	const struct collet_handle_exchange *exchange, struct collet_handle_note *note, int *fd)
 {
-	bool fine = false;
-	while (!fine) {
-		const ssize_t got = desk->socket < 0 ? -1 : take_one(desk, note, file, &fine);
-		if (got < 0 && (desk->socket < 0 || errno != EINTR))
+	bool is_valid = false;
+	while (!is_valid) {
+		const ssize_t got = exchange->socket < 0 ? -1 : take_one(exchange, note, fd, &is_valid);
+		if (got < 0 && (exchange->socket < 0 || errno != EINTR))
 			return false;
 	}
 	return true;

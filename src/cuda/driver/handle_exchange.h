@@ -11,23 +11,24 @@
 #include <stdint.h>
 
 /* What comes with a descriptor, or with none: whose it is, as in struct collet_shared. */
-struct collet_desk_note {
+struct collet_handle_note {
 	uint64_t process, allocation;
-	uint32_t gone;               /* it is no more; no descriptor */
+	uint32_t freed;              /* it is no more; no descriptor */
 	uint32_t reserved0;
 };
 
-struct collet_desk {
+struct collet_handle_exchange {
 	int socket;                  /* -1: there is none */
-	char name[8];                /* for others to send to; all zeros: none */
+	char address[8];             /* for others to send to; all zeros: none */
 };
 
-collet_status collet_desk_open(struct collet_desk *desk);
-void collet_desk_close(struct collet_desk *desk);
+collet_status collet_handle_exchange_open(struct collet_handle_exchange *exchange);
+void collet_handle_exchange_close(struct collet_handle_exchange *exchange);
 /* The descriptor stays the caller's; -1: the note says that it is gone. COLLET_PENDING: there is no room, for now. */
-collet_status collet_desk_send(
-	const struct collet_desk *desk, const char to[8], const struct collet_desk_note *note, int file);
+collet_status collet_handle_exchange_send(
+	const struct collet_handle_exchange *exchange, const char to[8], const struct collet_handle_note *note, int fd);
 /* The next that has come; its descriptor, if it has one, is the caller's. false: none is left. */
-bool collet_desk_take(const struct collet_desk *desk, struct collet_desk_note *note, int *file);
+bool collet_handle_exchange_receive(
+	const struct collet_handle_exchange *exchange, struct collet_handle_note *note, int *fd);
 
 #endif

@@ -6,8 +6,8 @@
 
 /* ---- What this process has ---- */
 
-collet_status collet_ipc_describe(const struct collet_cuda *cuda, uint64_t process, const void *memory,
-	struct collet_shared *shared, cu_memory *mapped)
+collet_status collet_ipc_handle_get(const struct collet_cuda *cuda, uint64_t process, const void *memory,
+	struct collet_ipc_handle *handle, cu_mem_handle *mapped)
 {
 	static const char what[] = "describing an allocation for other processes";
 	const cu_pointer pointer = (uintptr_t)memory;
@@ -17,272 +17,277 @@ collet_status collet_ipc_describe(const struct collet_cuda *cuda, uint64_t proce
 	void *answers[] = { &id, &capable };
 	cu_pointer first = 0;
 	size_t bytes = 0;
-	*shared = (struct collet_shared){ .process = process };
+	*handle = (struct collet_ipc_handle){ .process = process };
 	*mapped = 0;
 	cu_result result = cuda->cuPointerGetAttributes(sizeof(asked) / sizeof(asked[0]), asked, answers, pointer);
 	if (result == CU_OK)
 		result = cuda->cuMemGetAddressRange(&first, &bytes, pointer);
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, what);
-	shared->allocation = id;
-	shared->first = first;
-	shared->bytes = bytes;
-	if (capable && cuda->cuIpcGetMemHandle(&shared->handle, first) == CU_OK) {
-		shared->kind = COLLET_SHARED_HANDLE;
+	handle->allocation = id;
+	handle->address = first;
+	handle->bytes = bytes;
+	if (capable && cuda->cuIpcGetMemHandle(&handle->legacy, first) == CU_OK) {
+		handle->kind = COLLET_IPC_LEGACY;
 		return COLLET_OK;
 	}
 	if (cuda->cuMemRetainAllocationHandle(mapped, (void *)(uintptr_t)first) == CU_OK)
-		shared->kind = COLLET_SHARED_DESCRIPTOR;
+		handle->kind = COLLET_IPC_FD;
 	else
 		*mapped = 0;
 	return COLLET_OK;
 }
 
-collet_status collet_ipc_export(const struct collet_cuda *cuda, const struct collet_shared *shared, int *file)
+collet_status collet_ipc_handle_export_fd(
+	const struct collet_cuda *cuda, const struct collet_ipc_handle *handle, int *fd)
 {
 	static const char what[] = "exporting mapped memory as a file descriptor";
-	cu_memory mapped;
-	cu_result result = cuda->cuMemRetainAllocationHandle(&mapped, (void *)(uintptr_t)shared->first);
+	cu_mem_handle mapped;
+	cu_result result = cuda->cuMemRetainAllocationHandle(&mapped, (void *)(uintptr_t)handle->address);
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, what);
-	result = cuda->cuMemExportToShareableHandle(file, mapped, CU_HANDLE_FILE_DESCRIPTOR, 0);
+	result = cuda->cuMemExportToShareableHandle(fd, mapped, CU_HANDLE_FILE_DESCRIPTOR, 0);
 	(void)cuda->cuMemRelease(mapped);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, what);
 }
 
 /* ---- What others have ---- */
 
-void collet_ipc_init(struct collet_ipc *ipc, const struct collet_cuda *cuda, uint32_t most, uint64_t most_bytes)
+void collet_ipc_cache_init(
+	struct collet_ipc_cache *cache, const struct collet_cuda *cuda, uint32_t max_count, uint64_t max_bytes)
 {
-	*ipc = (struct collet_ipc){ .cuda = cuda, .most = most, .most_bytes = most_bytes };
-	pthread_mutex_init(&ipc->lock, NULL);
+	*cache = (struct collet_ipc_cache){ .cuda = cuda, .max_count = max_count, .max_bytes = max_bytes };
+	pthread_mutex_init(&cache->lock, NULL);
 }
 
-static void unmap(const struct collet_cuda *cuda, const struct collet_opened *opened)
+static void unmap(const struct collet_cuda *cuda, const struct collet_ipc_mapping *mapping)
 {
-	if (opened->mapped_bytes) {
-		(void)cuda->cuMemUnmap(opened->mapped, opened->mapped_bytes);
-		(void)cuda->cuMemAddressFree(opened->mapped, opened->mapped_bytes);
+	if (mapping->mapped_bytes) {
+		(void)cuda->cuMemUnmap(mapping->address, mapping->mapped_bytes);
+		(void)cuda->cuMemAddressFree(mapping->address, mapping->mapped_bytes);
 		return;
 	}
 	/* Fails where the program has destroyed its context, and what was opened in it with it. */
-	if (collet_cuda_enter(cuda, opened->context) == CU_OK) {
-		(void)cuda->cuIpcCloseMemHandle(opened->mapped);
-		collet_cuda_leave(cuda);
+	if (collet_cuda_push_context(cuda, mapping->context) == CU_OK) {
+		(void)cuda->cuIpcCloseMemHandle(mapping->address);
+		collet_cuda_pop_context(cuda);
 	}
 }
 
 /* Under lock, but for deinit. */
-static void drop(struct collet_ipc *ipc, struct collet_opened **at)
+static void evict(struct collet_ipc_cache *cache, struct collet_ipc_mapping **at)
 {
-	struct collet_opened *gone = *at;
-	*at = gone->next;
-	ipc->count--;
-	ipc->bytes -= gone->bytes;
-	unmap(ipc->cuda, gone);
-	free(gone);
+	struct collet_ipc_mapping *evicted = *at;
+	*at = evicted->next;
+	cache->count--;
+	cache->bytes -= evicted->bytes;
+	unmap(cache->cuda, evicted);
+	free(evicted);
 }
 
-void collet_ipc_deinit(struct collet_ipc *ipc)
+void collet_ipc_cache_deinit(struct collet_ipc_cache *cache)
 {
-	if (!ipc->cuda)
+	if (!cache->cuda)
 		return;
-	while (ipc->first)
-		drop(ipc, &ipc->first);
-	pthread_mutex_destroy(&ipc->lock);
-	*ipc = (struct collet_ipc){ 0 };
+	while (cache->first)
+		evict(cache, &cache->first);
+	pthread_mutex_destroy(&cache->lock);
+	*cache = (struct collet_ipc_cache){ 0 };
 }
 
 /* Down to what may be kept, the longest unused first. Under lock. */
-static void trim(struct collet_ipc *ipc)
+static void evict_unused(struct collet_ipc_cache *cache)
 {
-	if (ipc->holds)
+	if (cache->eviction_pauses)
 		return;
-	for (struct collet_opened **at = &ipc->first; *at;) {
-		if ((*at)->freed && !(*at)->users)
-			drop(ipc, at);
+	for (struct collet_ipc_mapping **at = &cache->first; *at;) {
+		if ((*at)->freed_by_owner && !(*at)->ref_count)
+			evict(cache, at);
 		else
 			at = &(*at)->next;
 	}
-	while (ipc->count > ipc->most || ipc->bytes > ipc->most_bytes) {
-		struct collet_opened **last = NULL;
-		for (struct collet_opened **at = &ipc->first; *at; at = &(*at)->next)
-			if (!(*at)->users)
+	while (cache->count > cache->max_count || cache->bytes > cache->max_bytes) {
+		struct collet_ipc_mapping **last = NULL;
+		for (struct collet_ipc_mapping **at = &cache->first; *at; at = &(*at)->next)
+			if (!(*at)->ref_count)
 				last = at;
 		if (!last)
 			return;
-		drop(ipc, last);
+		evict(cache, last);
 	}
 }
 
 /* May two different numbers be of one allocation? Two ranks of a process have each numbered it then. */
-static bool may_be_same(uint64_t allocation, uint64_t other)
+static bool may_be_same_allocation(uint64_t allocation, uint64_t other)
 {
-	const uint64_t by = allocation >> COLLET_SHARED_RANK_SHIFT, other_by = other >> COLLET_SHARED_RANK_SHIFT;
+	const uint64_t by = allocation >> COLLET_IPC_RANK_SHIFT, other_by = other >> COLLET_IPC_RANK_SHIFT;
 	return by && other_by && by != other_by;
 }
 
 /* Other allocations where this one lies are no more. Under lock. */
-static void mark_freed(const struct collet_ipc *ipc, const struct collet_shared *shared)
+static void mark_freed(const struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle)
 {
-	for (struct collet_opened *old = ipc->first; old; old = old->next)
-		if (old->process == shared->process && old->allocation != shared->allocation &&
-			!may_be_same(old->allocation, shared->allocation) &&
-			old->first < shared->first + shared->bytes && shared->first < old->first + old->bytes)
-			old->freed = true;
+	for (struct collet_ipc_mapping *old = cache->first; old; old = old->next)
+		if (old->process == handle->process && old->allocation != handle->allocation &&
+			!may_be_same_allocation(old->allocation, handle->allocation) &&
+			old->peer_address < handle->address + handle->bytes &&
+			handle->address < old->peer_address + old->bytes)
+			old->freed_by_owner = true;
 }
 
 /* To the front, one user more; NULL: it is not open. Under lock. */
-static struct collet_opened *use(struct collet_ipc *ipc, const struct collet_shared *shared, cu_context context)
+static struct collet_ipc_mapping *acquire(
+	struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, cu_context context)
 {
-	struct collet_opened **at = &ipc->first;
-	while (*at && ((*at)->process != shared->process || (*at)->allocation != shared->allocation ||
+	struct collet_ipc_mapping **at = &cache->first;
+	while (*at && ((*at)->process != handle->process || (*at)->allocation != handle->allocation ||
 			      (*at)->context != context))
 		at = &(*at)->next;
-	struct collet_opened *found = *at;
+	struct collet_ipc_mapping *found = *at;
 	if (!found)
 		return NULL;
 	*at = found->next;
-	found->next = ipc->first;
-	ipc->first = found;
-	found->users++;
+	found->next = cache->first;
+	cache->first = found;
+	found->ref_count++;
 	return found;
 }
 
-struct collet_opened *collet_ipc_find(struct collet_ipc *ipc, const struct collet_shared *shared, cu_context context)
+struct collet_ipc_mapping *collet_ipc_cache_find(
+	struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, cu_context context)
 {
-	pthread_mutex_lock(&ipc->lock);
-	struct collet_opened *found = use(ipc, shared, context);
-	pthread_mutex_unlock(&ipc->lock);
+	pthread_mutex_lock(&cache->lock);
+	struct collet_ipc_mapping *found = acquire(cache, handle, context);
+	pthread_mutex_unlock(&cache->lock);
 	return found;
 }
 
-static cu_result map_descriptor(const struct collet_cuda *cuda, int file, int device, struct collet_opened *opened)
+static cu_result map_fd(const struct collet_cuda *cuda, int fd, int device, struct collet_ipc_mapping *mapping)
 {
 	const cu_access access = { { CU_LOCATION_DEVICE, device }, CU_ACCESS_READ_WRITE };
-	const size_t bytes = opened->bytes;
-	cu_memory memory;
+	const size_t bytes = mapping->bytes;
+	cu_mem_handle memory;
 	cu_result result =
-		cuda->cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)file, CU_HANDLE_FILE_DESCRIPTOR);
+		cuda->cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, CU_HANDLE_FILE_DESCRIPTOR);
 	if (result != CU_OK)
 		return result;
-	result = cuda->cuMemAddressReserve(&opened->mapped, bytes, 0, 0, 0);
+	result = cuda->cuMemAddressReserve(&mapping->address, bytes, 0, 0, 0);
 	if (result != CU_OK)
 		goto err_release;
-	result = cuda->cuMemMap(opened->mapped, bytes, 0, memory, 0);
+	result = cuda->cuMemMap(mapping->address, bytes, 0, memory, 0);
 	if (result != CU_OK)
 		goto err_free;
-	result = cuda->cuMemSetAccess(opened->mapped, bytes, &access, 1);
+	result = cuda->cuMemSetAccess(mapping->address, bytes, &access, 1);
 	if (result != CU_OK)
 		goto err_unmap;
 	(void)cuda->cuMemRelease(memory);  /* the mapping keeps it */
-	opened->mapped_bytes = bytes;
+	mapping->mapped_bytes = bytes;
 	return CU_OK;
 
 err_unmap:
-	(void)cuda->cuMemUnmap(opened->mapped, bytes);
+	(void)cuda->cuMemUnmap(mapping->address, bytes);
 err_free:
-	(void)cuda->cuMemAddressFree(opened->mapped, bytes);
+	(void)cuda->cuMemAddressFree(mapping->address, bytes);
 err_release:
 	(void)cuda->cuMemRelease(memory);
 	return result;
 }
 
 /* Under lock. */
-static collet_status open_one(struct collet_ipc *ipc, const struct collet_shared *shared, int file, cu_context context,
-	int device, struct collet_opened **opened)
+static collet_status open_one(struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, int fd,
+	cu_context context, int device, struct collet_ipc_mapping **mapping)
 {
-	struct collet_opened *made = calloc(1, sizeof(*made));
+	struct collet_ipc_mapping *made = calloc(1, sizeof(*made));
 	if (!made)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a peer's allocation");
-	made->process = shared->process;
-	made->allocation = shared->allocation;
-	made->first = shared->first;
-	made->bytes = shared->bytes;
+	made->process = handle->process;
+	made->allocation = handle->allocation;
+	made->peer_address = handle->address;
+	made->bytes = handle->bytes;
 	made->context = context;
-	const cu_result result = shared->kind == COLLET_SHARED_DESCRIPTOR ?
-		map_descriptor(ipc->cuda, file, device, made) :
-		ipc->cuda->cuIpcOpenMemHandle(&made->mapped, shared->handle, CU_IPC_LAZY_PEER_ACCESS);
+	const cu_result result = handle->kind == COLLET_IPC_FD ?
+		map_fd(cache->cuda, fd, device, made) :
+		cache->cuda->cuIpcOpenMemHandle(&made->address, handle->legacy, CU_IPC_LAZY_PEER_ACCESS);
 	if (result != CU_OK) {
 		free(made);
-		return collet_cuda_fail(ipc->cuda, result, "opening another process's allocation");
+		return collet_cuda_fail(cache->cuda, result, "opening another process's allocation");
 	}
-	made->users = 1;
-	made->next = ipc->first;
-	ipc->first = made;
-	ipc->count++;
-	ipc->bytes += made->bytes;
-	*opened = made;
+	made->ref_count = 1;
+	made->next = cache->first;
+	cache->first = made;
+	cache->count++;
+	cache->bytes += made->bytes;
+	*mapping = made;
 	return COLLET_OK;
 }
 
-collet_status collet_ipc_open(struct collet_ipc *ipc, const struct collet_shared *shared, int file, cu_context context,
-	int device, struct collet_opened **opened)
+collet_status collet_ipc_cache_open(struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, int fd,
+	cu_context context, int device, struct collet_ipc_mapping **mapping)
 {
-	if (shared->kind == COLLET_SHARED_NOT)
+	if (handle->kind == COLLET_IPC_NONE)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"cuda: an allocation of %llu bytes was not made so that other processes could open it",
-			(unsigned long long)shared->bytes);
+			(unsigned long long)handle->bytes);
 	collet_status status = COLLET_OK;
-	pthread_mutex_lock(&ipc->lock);
-	*opened = use(ipc, shared, context);
-	if (!*opened && shared->kind == COLLET_SHARED_DESCRIPTOR && file < 0)
+	pthread_mutex_lock(&cache->lock);
+	*mapping = acquire(cache, handle, context);
+	if (!*mapping && handle->kind == COLLET_IPC_FD && fd < 0)
 		status = collet_fail(COLLET_ERR_SYSTEM, "cuda: the descriptor of a peer's mapped memory has not come");
-	if (!*opened && status == COLLET_OK) {
-		mark_freed(ipc, shared);
-		trim(ipc);
-		status = open_one(ipc, shared, file, context, device, opened);
-		trim(ipc);
+	if (!*mapping && status == COLLET_OK) {
+		mark_freed(cache, handle);
+		evict_unused(cache);
+		status = open_one(cache, handle, fd, context, device, mapping);
+		evict_unused(cache);
 	}
-	pthread_mutex_unlock(&ipc->lock);
+	pthread_mutex_unlock(&cache->lock);
 	return status;
 }
 
-void collet_ipc_forget(struct collet_ipc *ipc, uint64_t process, uint64_t allocation)
+void collet_ipc_cache_invalidate(struct collet_ipc_cache *cache, uint64_t process, uint64_t allocation)
 {
-	pthread_mutex_lock(&ipc->lock);
-	for (struct collet_opened *old = ipc->first; old; old = old->next)
+	pthread_mutex_lock(&cache->lock);
+	for (struct collet_ipc_mapping *old = cache->first; old; old = old->next)
 		if (old->process == process && old->allocation == allocation)
-			old->freed = true;
-	trim(ipc);
-	pthread_mutex_unlock(&ipc->lock);
+			old->freed_by_owner = true;
+	evict_unused(cache);
+	pthread_mutex_unlock(&cache->lock);
 }
 
-void collet_ipc_hold(struct collet_ipc *ipc)
+void collet_ipc_cache_pause_eviction(struct collet_ipc_cache *cache)
 {
-	pthread_mutex_lock(&ipc->lock);
-	ipc->holds++;
-	pthread_mutex_unlock(&ipc->lock);
+	pthread_mutex_lock(&cache->lock);
+	cache->eviction_pauses++;
+	pthread_mutex_unlock(&cache->lock);
 }
 
-void collet_ipc_let_go(struct collet_ipc *ipc)
+void collet_ipc_cache_resume_eviction(struct collet_ipc_cache *cache)
 {
-	pthread_mutex_lock(&ipc->lock);
-	ipc->holds--;
-	trim(ipc);
-	pthread_mutex_unlock(&ipc->lock);
+	pthread_mutex_lock(&cache->lock);
+	cache->eviction_pauses--;
+	evict_unused(cache);
+	pthread_mutex_unlock(&cache->lock);
 }
 
-void collet_ipc_put(struct collet_ipc *ipc, struct collet_opened *opened)
+void collet_ipc_cache_release(struct collet_ipc_cache *cache, struct collet_ipc_mapping *mapping)
 {
-	if (!opened)
+	if (!mapping)
 		return;
-	pthread_mutex_lock(&ipc->lock);
-	opened->users--;
-	trim(ipc);
-	pthread_mutex_unlock(&ipc->lock);
+	pthread_mutex_lock(&cache->lock);
+	mapping->ref_count--;
+	evict_unused(cache);
+	pthread_mutex_unlock(&cache->lock);
 }
 
-void collet_ipc_close(struct collet_ipc *ipc, struct collet_opened *opened)
+void collet_ipc_cache_close(struct collet_ipc_cache *cache, struct collet_ipc_mapping *mapping)
 {
-	if (!opened)
+	if (!mapping)
 		return;
-	pthread_mutex_lock(&ipc->lock);
-	if (!--opened->users) {
-		struct collet_opened **at = &ipc->first;
-		while (*at != opened)
+	pthread_mutex_lock(&cache->lock);
+	if (!--mapping->ref_count) {
+		struct collet_ipc_mapping **at = &cache->first;
+		while (*at != mapping)
 			at = &(*at)->next;
-		drop(ipc, at);
+		evict(cache, at);
 	}
-	pthread_mutex_unlock(&ipc->lock);
+	pthread_mutex_unlock(&cache->lock);
 }

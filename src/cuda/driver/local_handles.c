@@ -3,97 +3,99 @@
 #include "cuda/driver/device.h"
 #include "cuda/driver/shareable_memory.h"
 
-static bool covers(const struct collet_shared *shared, const void *memory)
+static bool covers(const struct collet_ipc_handle *handle, const void *memory)
 {
-	return (uintptr_t)memory >= shared->first && (uintptr_t)memory - shared->first < shared->bytes;
+	return (uintptr_t)memory >= handle->address && (uintptr_t)memory - handle->address < handle->bytes;
 }
 
 /* Does the same memory lie there yet? */
-static bool is_mapped(const struct collet_device *device, const struct collet_described *known)
+static bool is_still_mapped(const struct collet_device *device, const struct collet_local_handle *entry)
 {
-	cu_memory there;
-	if (device->cuda->cuMemRetainAllocationHandle(&there, (void *)(uintptr_t)known->shared.first) != CU_OK)
+	cu_mem_handle there;
+	if (device->cuda->cuMemRetainAllocationHandle(&there, (void *)(uintptr_t)entry->handle.address) != CU_OK)
 		return false;
 	(void)device->cuda->cuMemRelease(there);
-	return there == known->mapped;
+	return there == entry->physical;
 }
 
-static void drop(const struct collet_device *device, struct collet_described *known)
+static void drop_local_handle(const struct collet_device *device, struct collet_local_handle *entry)
 {
-	if (known->mapped)
-		(void)device->cuda->cuMemRelease(known->mapped);
-	*known = (struct collet_described){ 0 };
+	if (entry->physical)
+		(void)device->cuda->cuMemRelease(entry->physical);
+	*entry = (struct collet_local_handle){ 0 };
 }
 
 /* One number may be that of several allocations, see cuda/driver/ipc.h. NULL: it is not known, or no more. */
-static struct collet_described *find_described(
-	struct collet_device *device, const struct collet_residence *residence, const void *memory)
+static struct collet_local_handle *find_local_handle(
+	struct collet_device *device, const struct collet_pointer_attributes *attributes, const void *memory)
 {
-	for (uint32_t i = 0; i < COLLET_DESCRIBED; i++) {
-		struct collet_described *known = &device->described[i];
-		if (known->allocation == residence->allocation && covers(&known->shared, memory))
-			return !known->mapped || is_mapped(device, known) ? known : NULL;
+	for (uint32_t i = 0; i < COLLET_LOCAL_HANDLES; i++) {
+		struct collet_local_handle *entry = &device->local_handles[i];
+		if (entry->driver_allocation == attributes->allocation && covers(&entry->handle, memory))
+			return !entry->physical || is_still_mapped(device, entry) ? entry : NULL;
 	}
 	return NULL;
 }
 
 /* What was unmapped is not held any longer than until something else is described. */
-static struct collet_described *make_room(struct collet_device *device)
+static struct collet_local_handle *evict_oldest(struct collet_device *device)
 {
-	struct collet_described *oldest = &device->described[0];
-	for (uint32_t i = 0; i < COLLET_DESCRIBED; i++) {
-		struct collet_described *known = &device->described[i];
-		if (known->mapped && !is_mapped(device, known))
-			drop(device, known);
-		if (known->used < oldest->used)
-			oldest = known;
+	struct collet_local_handle *oldest = &device->local_handles[0];
+	for (uint32_t i = 0; i < COLLET_LOCAL_HANDLES; i++) {
+		struct collet_local_handle *entry = &device->local_handles[i];
+		if (entry->physical && !is_still_mapped(device, entry))
+			drop_local_handle(device, entry);
+		if (entry->last_use < oldest->last_use)
+			oldest = entry;
 	}
-	drop(device, oldest);
+	drop_local_handle(device, oldest);
 	return oldest;
 }
 
-collet_status collet_device_describe_new(struct collet_device *device, const struct collet_residence *residence,
-	const void *memory, struct collet_shared *shared, cu_memory *mapped)
+collet_status collet_device_create_handle(struct collet_device *device,
+	const struct collet_pointer_attributes *attributes, const void *memory, struct collet_ipc_handle *handle,
+	cu_mem_handle *mapped)
 {
-	struct collet_copier *copier;
-	collet_status status = collet_copier_find(device->copiers, residence, &copier);
+	struct collet_copy_stream *copy_stream;
+	collet_status status = collet_copy_stream_get(device->copy_streams, attributes, &copy_stream);
 	if (status == COLLET_OK)
-		status = collet_copier_begin(device->cuda, copier);
+		status = collet_copy_stream_push_context(device->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_ipc_describe(device->cuda, device->process, memory, shared, mapped);
-	collet_copier_end(device->cuda);
-	if (status == COLLET_OK && shared->kind == COLLET_SHARED_DESCRIPTOR)
-		shared->allocation = (uint64_t)(device->rank + 1) << COLLET_SHARED_RANK_SHIFT | ++device->numbered;
+	status = collet_ipc_handle_get(device->cuda, device->process_id, memory, handle, mapped);
+	collet_copy_stream_pop_context(device->cuda);
+	if (status == COLLET_OK && handle->kind == COLLET_IPC_FD)
+		handle->allocation =
+			(uint64_t)(device->rank + 1) << COLLET_IPC_RANK_SHIFT | ++device->allocations_numbered;
 	return status;
 }
 
-collet_status collet_device_describe(struct collet_device *device, const struct collet_residence *residence,
-	const void *memory, struct collet_shared *shared)
+collet_status collet_device_get_handle(struct collet_device *device, const struct collet_pointer_attributes *attributes,
+	const void *memory, struct collet_ipc_handle *handle)
 {
-	for (const struct collet_own_block *own = device->own; own; own = own->next) {
-		if (covers(&own->shared, memory)) {
-			*shared = own->shared;
+	for (const struct collet_shareable_block *own = device->shareable_blocks; own; own = own->next) {
+		if (covers(&own->handle, memory)) {
+			*handle = own->handle;
 			return COLLET_OK;
 		}
 	}
-	struct collet_described *known = find_described(device, residence, memory);
-	if (!known) {
-		struct collet_described made = { .allocation = residence->allocation };
+	struct collet_local_handle *entry = find_local_handle(device, attributes, memory);
+	if (!entry) {
+		struct collet_local_handle made = { .driver_allocation = attributes->allocation };
 		const collet_status status =
-			collet_device_describe_new(device, residence, memory, &made.shared, &made.mapped);
+			collet_device_create_handle(device, attributes, memory, &made.handle, &made.physical);
 		if (status != COLLET_OK)
 			return status;
-		known = make_room(device);
-		*known = made;
+		entry = evict_oldest(device);
+		*entry = made;
 	}
-	known->used = ++device->uses;
-	*shared = known->shared;
+	entry->last_use = ++device->use_count;
+	*handle = entry->handle;
 	return COLLET_OK;
 }
 
-void collet_device_drop_described(struct collet_device *device)
+void collet_device_drop_local_handles(struct collet_device *device)
 {
-	for (uint32_t i = 0; i < COLLET_DESCRIBED; i++)
-		drop(device, &device->described[i]);
+	for (uint32_t i = 0; i < COLLET_LOCAL_HANDLES; i++)
+		drop_local_handle(device, &device->local_handles[i]);
 }

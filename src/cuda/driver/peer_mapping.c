@@ -4,13 +4,14 @@
 
 /* What another thread of this process has on another GPU is at the same address here, once this context has been let at
  * it; which lasts. */
-static bool let_at(const struct collet_device *device, const struct collet_copier *copier, cu_context peer)
+static bool enable_peer_access(
+	const struct collet_device *device, const struct collet_copy_stream *copy_stream, cu_context peer)
 {
 	const struct collet_cuda *cuda = device->cuda;
-	cu_result result = collet_cuda_enter(cuda, copier->context);
+	cu_result result = collet_cuda_push_context(cuda, copy_stream->context);
 	if (result == CU_OK) {
 		result = cuda->cuCtxEnablePeerAccess(peer, 0);
-		collet_cuda_leave(cuda);
+		collet_cuda_pop_context(cuda);
 	}
 	if (result == CU_OK || result == CU_PEER_ACCESS_ALREADY_ENABLED)
 		return true;
@@ -18,35 +19,37 @@ static bool let_at(const struct collet_device *device, const struct collet_copie
 	return false;
 }
 
-char *collet_device_reach(struct collet_device *device, const struct collet_copier *copier,
-	const struct collet_direct_side *side, struct collet_opened **opened, const char **why, bool *refused)
+char *collet_device_map_peer_buffer(struct collet_device *device, const struct collet_copy_stream *copy_stream,
+	const struct collet_buffer_info *buffer, struct collet_ipc_mapping **mapping, const char **why,
+	bool *has_failed)
 {
-	const struct collet_shared *shared = &side->shared;
-	const bool own_process = shared->process == device->process;
-	*opened = NULL;
-	*refused = false;
-	if (own_process && side->ordinal == copier->ordinal) {
-		if (!side->context || (cu_context)(uintptr_t)side->context == copier->context)
-			return (char *)(uintptr_t)side->first;
+	const struct collet_ipc_handle *handle = &buffer->handle;
+	const bool is_same_process = handle->process == device->process_id;
+	*mapping = NULL;
+	*has_failed = false;
+	if (is_same_process && buffer->ordinal == copy_stream->ordinal) {
+		if (!buffer->context || (cu_context)(uintptr_t)buffer->context == copy_stream->context)
+			return (char *)(uintptr_t)buffer->first;
 		*why = "a buffer was allocated in another CUDA context";
 		return NULL;
 	}
-	if (own_process && shared->kind == COLLET_SHARED_HANDLE) {
-		if (let_at(device, copier, (cu_context)(uintptr_t)side->context))
-			return (char *)(uintptr_t)side->first;
+	if (is_same_process && handle->kind == COLLET_IPC_LEGACY) {
+		if (enable_peer_access(device, copy_stream, (cu_context)(uintptr_t)buffer->context))
+			return (char *)(uintptr_t)buffer->first;
 		*why = collet_last_error();
-		*refused = true;
+		*has_failed = true;
 		return NULL;
 	}
-	const uint64_t offset = (uintptr_t)side->first - shared->first;
-	if ((uintptr_t)side->first < shared->first || offset > shared->bytes || side->bytes > shared->bytes - offset) {
+	const uint64_t offset = (uintptr_t)buffer->first - handle->address;
+	if ((uintptr_t)buffer->first < handle->address || offset > handle->bytes ||
+		buffer->bytes > handle->bytes - offset) {
 		*why = "a buffer lies in several allocations";
 		return NULL;
 	}
-	if (collet_device_open(device, copier, shared, opened) != COLLET_OK) {
+	if (collet_device_open_handle(device, copy_stream, handle, mapping) != COLLET_OK) {
 		*why = collet_last_error();
-		*refused = true;
+		*has_failed = true;
 		return NULL;
 	}
-	return (char *)(uintptr_t)((*opened)->mapped + offset);
+	return (char *)(uintptr_t)((*mapping)->address + offset);
 }

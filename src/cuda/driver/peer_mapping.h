@@ -7,7 +7,8 @@
 /* Its address there; *opened, if that is not NULL then, is in use until it is put back. NULL: it has none, and *why is
  * a sentence that stays until the thread's next error; *refused: something that should have gone has failed. Under the
  * engine's lock, with captures relaxed. */
-char *collet_device_reach(struct collet_device *device, const struct collet_copier *copier,
-	const struct collet_direct_side *side, struct collet_opened **opened, const char **why, bool *refused);
+char *collet_device_map_peer_buffer(struct collet_device *device, const struct collet_copy_stream *copy_stream,
+	const struct collet_buffer_info *buffer, struct collet_ipc_mapping **mapping, const char **why,
+	bool *has_failed);
 
 #endif

@@ -2,10 +2,10 @@
 
 #include "core/status.h"
 
-collet_status collet_residence_find(const struct collet_cuda *cuda, const char *which, const void *memory, size_t bytes,
-	struct collet_residence *residence)
+collet_status collet_pointer_attributes_get(const struct collet_cuda *cuda, const char *which, const void *memory,
+	size_t bytes, struct collet_pointer_attributes *attributes)
 {
-	*residence = (struct collet_residence){ .ordinal = -1 };
+	*attributes = (struct collet_pointer_attributes){ .ordinal = -1 };
 	if (!cuda->module || !memory || !bytes)
 		return COLLET_OK;
 	cu_context context = NULL;
@@ -32,7 +32,7 @@ collet_status collet_residence_find(const struct collet_cuda *cuda, const char *
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"%s: %zu bytes at %p reach past the end of their allocation on GPU %d, %llu bytes further on",
 			which, bytes, memory, ordinal, start + range - pointer);
-	*residence = (struct collet_residence){
-		.device = true, .ordinal = ordinal, .context = context, .allocation = allocation };
+	*attributes = (struct collet_pointer_attributes){
+		.is_device = true, .ordinal = ordinal, .context = context, .allocation = allocation };
 	return COLLET_OK;
 }

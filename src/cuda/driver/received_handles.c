@@ -3,76 +3,78 @@
 
 #include "cuda/driver/device.h"
 
-static void forget(struct collet_device *device, const struct collet_desk_note *note)
+static void handle_freed(struct collet_device *device, const struct collet_handle_note *note)
 {
-	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++) {
-		struct collet_received_file *entry = &device->received[i];
-		if (entry->file < 0 || entry->note.process != note->process ||
+	for (uint32_t i = 0; i < COLLET_RECEIVED_HANDLES; i++) {
+		struct collet_received_handle *entry = &device->received[i];
+		if (entry->fd < 0 || entry->note.process != note->process ||
 			entry->note.allocation != note->allocation)
 			continue;
-		close(entry->file);
-		entry->file = -1;
+		close(entry->fd);
+		entry->fd = -1;
 	}
-	collet_ipc_forget(&device->ipc, note->process, note->allocation);
+	collet_ipc_cache_invalidate(&device->ipc_cache, note->process, note->allocation);
 }
 
 /* What has come is kept until it is asked for, or many others have come since. */
-void collet_device_look(struct collet_device *device)
+void collet_device_receive_handles(struct collet_device *device)
 {
-	struct collet_desk_note note;
-	int file;
-	while (collet_desk_take(&device->desk, &note, &file)) {
-		if (note.gone) {
-			forget(device, &note);
+	struct collet_handle_note note;
+	int fd;
+	while (collet_handle_exchange_receive(&device->handle_exchange, &note, &fd)) {
+		if (note.freed) {
+			handle_freed(device, &note);
 			continue;
 		}
-		struct collet_received_file *entry = &device->received[device->next_received++ % COLLET_RECEIVED_MOST];
-		if (entry->file >= 0)
-			close(entry->file);
-		*entry = (struct collet_received_file){ note, file };
+		struct collet_received_handle *entry =
+			&device->received[device->next_received++ % COLLET_RECEIVED_HANDLES];
+		if (entry->fd >= 0)
+			close(entry->fd);
+		*entry = (struct collet_received_handle){ note, fd };
 	}
 }
 
-int collet_device_take_file(struct collet_device *device, uint64_t process, uint64_t allocation)
+int collet_device_take_fd(struct collet_device *device, uint64_t process, uint64_t allocation)
 {
-	collet_device_look(device);
-	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++) {
-		struct collet_received_file *entry = &device->received[i];
-		if (entry->file < 0 || entry->note.process != process || entry->note.allocation != allocation)
+	collet_device_receive_handles(device);
+	for (uint32_t i = 0; i < COLLET_RECEIVED_HANDLES; i++) {
+		struct collet_received_handle *entry = &device->received[i];
+		if (entry->fd < 0 || entry->note.process != process || entry->note.allocation != allocation)
 			continue;
-		const int file = entry->file;
-		entry->file = -1;
-		return file;
+		const int fd = entry->fd;
+		entry->fd = -1;
+		return fd;
 	}
 	return -1;
 }
 
-collet_status collet_device_open(struct collet_device *device, const struct collet_copier *copier,
-	const struct collet_shared *shared, struct collet_opened **opened)
+collet_status collet_device_open_handle(struct collet_device *device, const struct collet_copy_stream *copy_stream,
+	const struct collet_ipc_handle *handle, struct collet_ipc_mapping **mapping)
 {
-	const bool by_file = shared->kind == COLLET_SHARED_DESCRIPTOR;
-	*opened = collet_ipc_find(&device->ipc, shared, copier->context);
-	if (*opened) {
+	const bool by_file = handle->kind == COLLET_IPC_FD;
+	*mapping = collet_ipc_cache_find(&device->ipc_cache, handle, copy_stream->context);
+	if (*mapping) {
 		/* It may have come twice, for calls and for messages, and would keep the memory. */
-		const int twice = by_file ? collet_device_take_file(device, shared->process, shared->allocation) : -1;
+		const int twice = by_file ? collet_device_take_fd(device, handle->process, handle->allocation) : -1;
 		if (twice >= 0)
 			close(twice);
 		return COLLET_OK;
 	}
-	collet_status status = collet_copier_begin(device->cuda, copier);
+	collet_status status = collet_copy_stream_push_context(device->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	const int file = by_file ? collet_device_take_file(device, shared->process, shared->allocation) : -1;
-	status = collet_ipc_open(&device->ipc, shared, file, copier->context, copier->ordinal, opened);
-	if (file >= 0)
-		close(file);
-	collet_copier_end(device->cuda);
+	const int fd = by_file ? collet_device_take_fd(device, handle->process, handle->allocation) : -1;
+	status = collet_ipc_cache_open(
+		&device->ipc_cache, handle, fd, copy_stream->context, copy_stream->ordinal, mapping);
+	if (fd >= 0)
+		close(fd);
+	collet_copy_stream_pop_context(device->cuda);
 	return status;
 }
 
-void collet_device_drop_received(struct collet_device *device)
+void collet_device_drop_received_handles(struct collet_device *device)
 {
-	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++)
-		if (device->received[i].file >= 0)
-			close(device->received[i].file);
+	for (uint32_t i = 0; i < COLLET_RECEIVED_HANDLES; i++)
+		if (device->received[i].fd >= 0)
+			close(device->received[i].fd);
 }

@@ -7,7 +7,7 @@
 static collet_status find_gpu(const struct collet_device *device, int *ordinal)
 {
 	cu_context context = NULL;
-	const int own = collet_device_of_thread(device->cuda, &context);
+	const int own = collet_device_current(device->cuda, &context);
 	*ordinal = own >= 0 ? own : device->ordinal;
 	if (*ordinal >= 0)
 		return COLLET_OK;
@@ -16,18 +16,19 @@ static collet_status find_gpu(const struct collet_device *device, int *ordinal)
 		"cudaSetDevice() and something of it, before");
 }
 
-collet_status collet_own_make(const struct collet_device *device, size_t bytes, struct collet_own_block **block)
+collet_status collet_shareable_block_create(
+	const struct collet_device *device, size_t bytes, struct collet_shareable_block **block)
 {
 	int ordinal;
 	collet_status status = find_gpu(device, &ordinal);
 	if (status != COLLET_OK)
 		return status;
-	struct collet_own_block *made = calloc(1, sizeof(*made));
+	struct collet_shareable_block *made = calloc(1, sizeof(*made));
 	if (!made)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory to note an allocation in");
-	int mode = collet_cuda_relax(device->cuda);
-	status = collet_mapped_make(device->cuda, ordinal, bytes, &made->mapped);
-	collet_cuda_relax_no_more(device->cuda, mode);
+	int mode = collet_cuda_relax_capture(device->cuda);
+	status = collet_vmm_alloc(device->cuda, ordinal, bytes, &made->memory);
+	collet_cuda_restore_capture(device->cuda, mode);
 	if (status != COLLET_OK) {
 		free(made);
 		return status;
@@ -36,38 +37,38 @@ collet_status collet_own_make(const struct collet_device *device, size_t bytes, 
 	return COLLET_OK;
 }
 
-void collet_own_free(const struct collet_device *device, struct collet_own_block *block)
+void collet_shareable_block_destroy(const struct collet_device *device, struct collet_shareable_block *block)
 {
 	if (!block)
 		return;
-	int mode = collet_cuda_relax(device->cuda);
-	collet_mapped_free(device->cuda, &block->mapped);
-	collet_cuda_relax_no_more(device->cuda, mode);
+	int mode = collet_cuda_relax_capture(device->cuda);
+	collet_vmm_free(device->cuda, &block->memory);
+	collet_cuda_restore_capture(device->cuda, mode);
 	free(block);
 }
 
-collet_status collet_own_add(struct collet_device *device, struct collet_own_block *block)
+collet_status collet_shareable_block_publish(struct collet_device *device, struct collet_shareable_block *block)
 {
-	const void *first = (const void *)(uintptr_t)block->mapped.first;
-	struct collet_residence residence;
-	cu_memory mapped = 0;
+	const void *first = (const void *)(uintptr_t)block->memory.address;
+	struct collet_pointer_attributes attributes;
+	cu_mem_handle mapped = 0;
 	collet_status status =
-		collet_residence_find(device->cuda, "memory", first, block->mapped.bytes, &residence);
+		collet_pointer_attributes_get(device->cuda, "memory", first, block->memory.bytes, &attributes);
 	if (status == COLLET_OK)
-		status = collet_device_describe_new(device, &residence, first, &block->shared, &mapped);
+		status = collet_device_create_handle(device, &attributes, first, &block->handle, &mapped);
 	if (mapped)
 		(void)device->cuda->cuMemRelease(mapped);  /* nobody else unmaps it */
 	if (status != COLLET_OK)
 		return status;
-	block->next = device->own;
-	device->own = block;
+	block->next = device->shareable_blocks;
+	device->shareable_blocks = block;
 	return COLLET_OK;
 }
 
-struct collet_own_block **collet_own_find(struct collet_device *device, const void *memory)
+struct collet_shareable_block **collet_shareable_block_find(struct collet_device *device, const void *memory)
 {
-	struct collet_own_block **at = &device->own;
-	while (*at && (*at)->mapped.first != (uintptr_t)memory)
+	struct collet_shareable_block **at = &device->shareable_blocks;
+	while (*at && (*at)->memory.address != (uintptr_t)memory)
 		at = &(*at)->next;
 	return at;
 }

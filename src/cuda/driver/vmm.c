@@ -2,11 +2,11 @@
 
 #include "core/status.h"
 
-enum { GPUS_MOST = 64 };
+enum { GPUS_MAX = 64 };
 
-static collet_status check_offered(const struct collet_cuda *cuda, int ordinal)
+static collet_status check_supported(const struct collet_cuda *cuda, int ordinal)
 {
-	static const int attributes[] = { CU_DEVICE_HAS_VIRTUAL_MEMORY, CU_DEVICE_EXPORTS_FILE_DESCRIPTORS };
+	static const int attributes[] = { CU_DEVICE_HAS_VMM, CU_DEVICE_HAS_FD_HANDLES };
 	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
 		int offered = 0;
 		const cu_result result = cuda->cuDeviceGetAttribute(&offered, attributes[i], ordinal);
@@ -22,61 +22,61 @@ static collet_status check_offered(const struct collet_cuda *cuda, int ordinal)
 }
 
 /* For the GPU itself first. */
-static size_t list_access(const struct collet_cuda *cuda, int ordinal, cu_access access[GPUS_MOST])
+static size_t list_access(const struct collet_cuda *cuda, int ordinal, cu_access access[GPUS_MAX])
 {
 	size_t count = 0;
 	int gpus = 0, reaches;
 	access[count++] = (cu_access){ { CU_LOCATION_DEVICE, ordinal }, CU_ACCESS_READ_WRITE };
 	(void)cuda->cuDeviceGetCount(&gpus);
-	for (int g = 0; g < gpus && count < GPUS_MOST; g++)
+	for (int g = 0; g < gpus && count < GPUS_MAX; g++)
 		if (g != ordinal && cuda->cuDeviceCanAccessPeer(&reaches, g, ordinal) == CU_OK && reaches)
 			access[count++] = (cu_access){ { CU_LOCATION_DEVICE, g }, CU_ACCESS_READ_WRITE };
 	return count;
 }
 
 /* Others' access is a courtesy: without it calls on them go by way of the host. */
-static cu_result allow(const struct collet_cuda *cuda, const struct collet_mapped *mapped)
+static cu_result set_access(const struct collet_cuda *cuda, const struct collet_vmm_memory *mapped)
 {
-	cu_access access[GPUS_MOST];
+	cu_access access[GPUS_MAX];
 	const size_t count = list_access(cuda, mapped->ordinal, access);
-	const cu_result result = cuda->cuMemSetAccess(mapped->first, mapped->bytes, access, count);
+	const cu_result result = cuda->cuMemSetAccess(mapped->address, mapped->bytes, access, count);
 	return result == CU_OK || count == 1 ? result :
-                                               cuda->cuMemSetAccess(mapped->first, mapped->bytes, access, 1);
+                                               cuda->cuMemSetAccess(mapped->address, mapped->bytes, access, 1);
 }
 
-static cu_result map(const struct collet_cuda *cuda, cu_memory memory, struct collet_mapped *mapped)
+static cu_result map(const struct collet_cuda *cuda, cu_mem_handle memory, struct collet_vmm_memory *mapped)
 {
-	cu_result result = cuda->cuMemAddressReserve(&mapped->first, mapped->bytes, 0, 0, 0);
+	cu_result result = cuda->cuMemAddressReserve(&mapped->address, mapped->bytes, 0, 0, 0);
 	if (result != CU_OK)
 		return result;
-	result = cuda->cuMemMap(mapped->first, mapped->bytes, 0, memory, 0);
+	result = cuda->cuMemMap(mapped->address, mapped->bytes, 0, memory, 0);
 	if (result != CU_OK)
 		goto err_free;
-	result = allow(cuda, mapped);
+	result = set_access(cuda, mapped);
 	if (result == CU_OK)
 		return CU_OK;
-	(void)cuda->cuMemUnmap(mapped->first, mapped->bytes);
+	(void)cuda->cuMemUnmap(mapped->address, mapped->bytes);
 err_free:
-	(void)cuda->cuMemAddressFree(mapped->first, mapped->bytes);
+	(void)cuda->cuMemAddressFree(mapped->address, mapped->bytes);
 	return result;
 }
 
-collet_status collet_mapped_make(
-	const struct collet_cuda *cuda, int ordinal, size_t bytes, struct collet_mapped *mapped)
+collet_status collet_vmm_alloc(
+	const struct collet_cuda *cuda, int ordinal, size_t bytes, struct collet_vmm_memory *mapped)
 {
 	static const char what[] = "allocating memory that other processes may be shown";
 	cu_memory_properties properties = { .type = CU_ALLOCATION_PINNED,
 		.handle_types = CU_HANDLE_FILE_DESCRIPTOR, .location = { CU_LOCATION_DEVICE, ordinal } };
-	struct collet_mapped made = { .ordinal = ordinal };
-	cu_memory memory;
+	struct collet_vmm_memory made = { .ordinal = ordinal };
+	cu_mem_handle memory;
 	size_t unit = 0;
 	int adapters = 0;
-	*mapped = (struct collet_mapped){ 0 };
-	const collet_status status = check_offered(cuda, ordinal);
+	*mapped = (struct collet_vmm_memory){ 0 };
+	const collet_status status = check_supported(cuda, ordinal);
 	if (status != COLLET_OK)
 		return status;
 	/* Else no dma-buf of it is any use to one. */
-	if (cuda->cuDeviceGetAttribute(&adapters, CU_DEVICE_LETS_ADAPTERS_AT_VIRTUAL_MEMORY, ordinal) == CU_OK)
+	if (cuda->cuDeviceGetAttribute(&adapters, CU_DEVICE_HAS_RDMA_TO_VMM, ordinal) == CU_OK)
 		properties.flags.rdma_capable = adapters != 0;
 	cu_result result = cuda->cuMemGetAllocationGranularity(&unit, &properties, CU_GRANULARITY_MINIMUM);
 	if (result != CU_OK || !unit)
@@ -95,11 +95,11 @@ collet_status collet_mapped_make(
 	return COLLET_OK;
 }
 
-void collet_mapped_free(const struct collet_cuda *cuda, struct collet_mapped *mapped)
+void collet_vmm_free(const struct collet_cuda *cuda, struct collet_vmm_memory *mapped)
 {
-	if (!mapped->first)
+	if (!mapped->address)
 		return;
-	(void)cuda->cuMemUnmap(mapped->first, mapped->bytes);
-	(void)cuda->cuMemAddressFree(mapped->first, mapped->bytes);
-	*mapped = (struct collet_mapped){ 0 };
+	(void)cuda->cuMemUnmap(mapped->address, mapped->bytes);
+	(void)cuda->cuMemAddressFree(mapped->address, mapped->bytes);
+	*mapped = (struct collet_vmm_memory){ 0 };
 }

@@ -17,7 +17,7 @@
 #include "cuda/kernels/arguments.h"
 
 /* The device's widest access. */
-union pack {
+union ll_pack {
 	uint8_t u8[16];
 	uint16_t u16[8];
 	uint32_t u32[4];
@@ -30,7 +30,7 @@ union pack {
 
 #define DEVICE static __device__ __forceinline__
 /* Compiled once, and called: what several kernels have in common. */
-#define CALLED static __device__ __noinline__
+#define DEVICE_NOINLINE static __device__ __noinline__
 #define UNROLL _Pragma("unroll")
 /* The arguments stay where the driver puts them: a copy for each thread would go through its stack. */
 #define KERNEL(name, type, body)                                                                                       \
@@ -103,7 +103,7 @@ DEVICE uint64_t clock_ns(void)
 }
 
 /* About so long, at most 1 ms. */
-DEVICE void rest(uint32_t ns) { asm volatile("nanosleep.u32 %0;" : : "r"(ns)); }
+DEVICE void sleep_ns(uint32_t ns) { asm volatile("nanosleep.u32 %0;" : : "r"(ns)); }
 
 /* Two words of 8 bytes; each goes as one, the two in no order. */
 DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
@@ -118,39 +118,39 @@ DEVICE void line_load(const unsigned char *from, uint64_t *first, uint64_t *seco
 }
 
 /* How many times round between looks at whether to give up: the flag may be in the host's memory. */
-enum { ABORT_EVERY = 256 };
+enum { ABORT_CHECK_INTERVAL = 256 };
 /* And between looks at what others were launched for. */
-enum { CALLED_EVERY = 1 << 14 };
+enum { MISMATCH_CHECK_INTERVAL = 1 << 14 };
 
 /* Memory by an address that came from the host. */
-DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return (unsigned char *)address; }
+DEVICE unsigned char *device_pointer(uint64_t address, uint64_t bytes) { return (unsigned char *)address; }
 /* The same, of a list; slot: which of the two lists that a thread may have at a time. */
-DEVICE const uint64_t *reach_all(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot)
+DEVICE const uint64_t *device_pointers(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot_address)
 {
 	return addresses;
 }
 
 /* At an address that is a multiple of 16. */
-DEVICE union pack pack_load(const unsigned char *from)
+DEVICE union ll_pack pack_load(const unsigned char *from)
 {
 	const uint4 words = *(const uint4 *)from;
-	union pack pack;
-	pack.u32[0] = words.x;
-	pack.u32[1] = words.y;
-	pack.u32[2] = words.z;
-	pack.u32[3] = words.w;
-	return pack;
+	union ll_pack ll_pack;
+	ll_pack.u32[0] = words.x;
+	ll_pack.u32[1] = words.y;
+	ll_pack.u32[2] = words.z;
+	ll_pack.u32[3] = words.w;
+	return ll_pack;
 }
 
-DEVICE void pack_store(unsigned char *to, const union pack *pack)
+DEVICE void pack_store(unsigned char *to, const union ll_pack *ll_pack)
 {
-	*(uint4 *)to = make_uint4(pack->u32[0], pack->u32[1], pack->u32[2], pack->u32[3]);
+	*(uint4 *)to = make_uint4(ll_pack->u32[0], ll_pack->u32[1], ll_pack->u32[2], ll_pack->u32[3]);
 }
 
 #else
 
 #define DEVICE static inline __attribute__((always_inline, unused))
-#define CALLED static __attribute__((unused))
+#define DEVICE_NOINLINE static __attribute__((unused))
 #define UNROLL
 #define KERNEL(name, type, body)                                                                                       \
 	enum { argument_bytes_##name = sizeof(type) };                                                                 \
@@ -166,12 +166,12 @@ struct host_block {
 };
 extern _Thread_local struct host_block host_block;
 /* Where the host finds the device's memory. Does not return if these bytes are in no allocation. */
-unsigned char *host_reach(uint64_t address, uint64_t bytes);
+unsigned char *host_pointer(uint64_t address, uint64_t bytes);
 
 /* Somebody waits, or is about to signal: another block, or thread of this one, may go on first. */
 void host_pause(void);
 /* Waits for all of the block's threads, which must come to the same place in the text. Do all of them agree? */
-bool host_meet(int line, bool agreed);
+bool host_block_barrier(int line, bool agreed);
 /* The GPU's clock, which need not go as fast as the host's. */
 uint64_t host_clock_ns(void);
 
@@ -183,8 +183,8 @@ DEVICE uint32_t thread_count(void) { return host_block.threads; }
 DEVICE uint32_t block_index(void) { return host_block.column; }
 DEVICE uint32_t block_count(void) { return host_block.columns; }
 DEVICE uint32_t block_row(void) { return host_block.row; }
-#define block_sync() ((void)host_meet(__LINE__, true))
-#define block_all(agreed) host_meet(__LINE__, agreed)
+#define block_sync() ((void)host_block_barrier(__LINE__, true))
+#define block_all(agreed) host_block_barrier(__LINE__, agreed)
 
 DEVICE uint64_t flag_acquire(const unsigned char *flag)
 {
@@ -202,10 +202,10 @@ DEVICE void flag_release(unsigned char *flag, uint64_t value)
 DEVICE void fence_release(void) {}
 DEVICE void flag_store_fenced(unsigned char *flag, uint64_t value) { flag_release(flag, value); }
 
-DEVICE uint64_t flag_add(unsigned char *flag, uint64_t more)
+DEVICE uint64_t flag_add(unsigned char *flag, uint64_t amount)
 {
 	host_pause();
-	return __atomic_fetch_add((uint64_t *)(void *)flag, more, __ATOMIC_ACQ_REL);
+	return __atomic_fetch_add((uint64_t *)(void *)flag, amount, __ATOMIC_ACQ_REL);
 }
 
 DEVICE uint32_t abort_load(const unsigned char *flag)
@@ -222,7 +222,7 @@ DEVICE void abort_store(unsigned char *flag, uint32_t value)
 
 DEVICE uint64_t clock_ns(void) { return host_clock_ns(); }
 
-DEVICE void rest(uint32_t ns)
+DEVICE void sleep_ns(uint32_t ns)
 {
 	const struct timespec some = { 0, (long)ns };
 	host_pause();
@@ -244,32 +244,33 @@ DEVICE void line_load(const unsigned char *from, uint64_t *first, uint64_t *seco
 	*second = __atomic_load_n((const uint64_t *)(const void *)from + 1, __ATOMIC_RELAXED);
 }
 
-enum { ABORT_EVERY = 1, CALLED_EVERY = 1 << 10 };
+enum { ABORT_CHECK_INTERVAL = 1, MISMATCH_CHECK_INTERVAL = 1 << 10 };
 
-DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return host_reach(address, bytes); }
+DEVICE unsigned char *device_pointer(uint64_t address, uint64_t bytes) { return host_pointer(address, bytes); }
 
-static inline const uint64_t *reach_all(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot)
+static inline const uint64_t *device_pointers(
+	const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot_address)
 {
-	static _Thread_local uint64_t reached[2][COLLET_FOLD_MOST];
+	static _Thread_local uint64_t reached[2][COLLET_SPAN_MAX_OPERANDS];
 	for (uint32_t i = 0; i < count; i++)
-		reached[slot][i] = (uintptr_t)host_reach(addresses[i], bytes);
-	return reached[slot];
+		reached[slot_address][i] = (uintptr_t)host_pointer(addresses[i], bytes);
+	return reached[slot_address];
 }
 
-DEVICE union pack pack_load(const unsigned char *from)
+DEVICE union ll_pack pack_load(const unsigned char *from)
 {
-	return *(const union pack *)(const void *)from;
+	return *(const union ll_pack *)(const void *)from;
 }
 
-DEVICE void pack_store(unsigned char *to, const union pack *pack)
+DEVICE void pack_store(unsigned char *to, const union ll_pack *ll_pack)
 {
-	*(union pack *)(void *)to = *pack;
+	*(union ll_pack *)(void *)to = *ll_pack;
 }
 
 #endif
 
 /* One element of so many bytes, at any address: a device faults where an access is not aligned. */
-DEVICE void element_load(union pack *to, const unsigned char *from, uint32_t bytes)
+DEVICE void element_load(union ll_pack *to, const unsigned char *from, uint32_t bytes)
 {
 	if (bytes == 8 && (uintptr_t)from % 8 == 0)
 		to->u64[0] = *(const uint64_t *)(const void *)from;
@@ -282,17 +283,17 @@ DEVICE void element_load(union pack *to, const unsigned char *from, uint32_t byt
 			to->u8[i] = from[i];
 }
 
-DEVICE void element_store(unsigned char *to, const union pack *pack, uint32_t bytes)
+DEVICE void element_store(unsigned char *to, const union ll_pack *ll_pack, uint32_t bytes)
 {
 	if (bytes == 8 && (uintptr_t)to % 8 == 0)
-		*(uint64_t *)(void *)to = pack->u64[0];
+		*(uint64_t *)(void *)to = ll_pack->u64[0];
 	else if (bytes == 4 && (uintptr_t)to % 4 == 0)
-		*(uint32_t *)(void *)to = pack->u32[0];
+		*(uint32_t *)(void *)to = ll_pack->u32[0];
 	else if (bytes == 2 && (uintptr_t)to % 2 == 0)
-		*(uint16_t *)(void *)to = pack->u16[0];
+		*(uint16_t *)(void *)to = ll_pack->u16[0];
 	else
 		for (uint32_t i = 0; i < bytes; i++)
-			to[i] = pack->u8[i];
+			to[i] = ll_pack->u8[i];
 }
 
 #endif

@@ -4,58 +4,59 @@
 
 #include "cuda/kernels/device_reduce.h"
 
-DEVICE void copy_words(const struct fold *fold, uint64_t head)
+DEVICE void copy_words(const struct reduction *reduction, uint64_t head)
 {
-	const uint64_t words = (fold->count - head) / 4;
-	for (uint64_t i = fold->worker; i < words; i += fold->workers) {
-		union pack word;
-		element_load(&word, (const unsigned char *)(uintptr_t)fold->sources[0] + head + i * 4, 4);
-		for (uint32_t k = 0; k < fold->result_count; k++)
-			element_store((unsigned char *)(uintptr_t)fold->results[k] + head + i * 4, &word, 4);
+	const uint64_t words = (reduction->count - head) / 4;
+	for (uint64_t i = reduction->worker; i < words; i += reduction->workers) {
+		union ll_pack window_word;
+		element_load(&window_word, (const unsigned char *)(uintptr_t)reduction->sources[0] + head + i * 4, 4);
+		for (uint32_t k = 0; k < reduction->result_count; k++)
+			element_store(
+				(unsigned char *)(uintptr_t)reduction->results[k] + head + i * 4, &window_word, 4);
 	}
 }
 
-DEVICE void copy_packs(const struct fold *fold, uint64_t head)
+DEVICE void copy_packs(const struct reduction *reduction, uint64_t head)
 {
-	const uint64_t packs = (fold->count - head) / 16;
-	for (uint64_t i = fold->worker; i < packs; i += fold->workers) {
-		const union pack pack =
-			pack_load((const unsigned char *)(uintptr_t)fold->sources[0] + head + i * 16);
-		for (uint32_t k = 0; k < fold->result_count; k++)
-			pack_store((unsigned char *)(uintptr_t)fold->results[k] + head + i * 16, &pack);
+	const uint64_t packs = (reduction->count - head) / 16;
+	for (uint64_t i = reduction->worker; i < packs; i += reduction->workers) {
+		const union ll_pack ll_pack =
+			pack_load((const unsigned char *)(uintptr_t)reduction->sources[0] + head + i * 16);
+		for (uint32_t k = 0; k < reduction->result_count; k++)
+			pack_store((unsigned char *)(uintptr_t)reduction->results[k] + head + i * 16, &ll_pack);
 	}
 }
 
-DEVICE void copy_bytes(const struct fold *fold, uint64_t first, uint64_t end)
+DEVICE void copy_bytes(const struct reduction *reduction, uint64_t first, uint64_t end)
 {
-	for (uint64_t i = first + fold->worker; i < end; i += fold->workers) {
-		const unsigned char byte = ((const unsigned char *)(uintptr_t)fold->sources[0])[i];
-		for (uint32_t k = 0; k < fold->result_count; k++)
-			((unsigned char *)(uintptr_t)fold->results[k])[i] = byte;
+	for (uint64_t i = first + reduction->worker; i < end; i += reduction->workers) {
+		const unsigned char byte = ((const unsigned char *)(uintptr_t)reduction->sources[0])[i];
+		for (uint32_t k = 0; k < reduction->result_count; k++)
+			((unsigned char *)(uintptr_t)reduction->results[k])[i] = byte;
 	}
 }
 
 /* count is of bytes. Source and results that lie alike go by 16 bytes, or at least by 4, where they are aligned. */
-CALLED void copy(const struct fold *fold)
+DEVICE_NOINLINE void copy(const struct reduction *reduction)
 {
 	uint64_t differs = 0;
-	for (uint32_t k = 0; k < fold->result_count; k++)
-		differs |= fold->results[k] ^ fold->sources[0];
+	for (uint32_t k = 0; k < reduction->result_count; k++)
+		differs |= reduction->results[k] ^ reduction->sources[0];
 	const uint64_t unit = differs % 16 == 0 ? 16 : differs % 4 == 0 ? 4 : 1;
-	const uint64_t before = (unit - fold->sources[0] % unit) % unit;
-	const uint64_t head = before < fold->count ? before : fold->count;
-	uint64_t done = fold->count;
+	const uint64_t before = (unit - reduction->sources[0] % unit) % unit;
+	const uint64_t head = before < reduction->count ? before : reduction->count;
+	uint64_t done = reduction->count;
 	if (unit == 1) {
-		copy_bytes(fold, 0, fold->count);
+		copy_bytes(reduction, 0, reduction->count);
 		return;
 	}
 	if (unit == 16)
-		copy_packs(fold, head);
+		copy_packs(reduction, head);
 	else
-		copy_words(fold, head);
-	done = head + (fold->count - head) / unit * unit;
-	copy_bytes(fold, 0, head);
-	copy_bytes(fold, done, fold->count);
+		copy_words(reduction, head);
+	done = head + (reduction->count - head) / unit * unit;
+	copy_bytes(reduction, 0, head);
+	copy_bytes(reduction, done, reduction->count);
 }
 
 #endif

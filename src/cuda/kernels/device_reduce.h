@@ -7,7 +7,7 @@
 #include "cuda/kernels/device_numbers.h"
 
 /* What some threads do together; this is the `worker`th of `workers`. */
-struct fold {
+struct reduction {
 	const uint64_t *sources, *results, *scales;     /* scales: doubles; NULL: nothing is scaled */
 	uint32_t source_count, result_count;
 	uint64_t count;
@@ -17,40 +17,46 @@ struct fold {
 	double inverse_f64;
 };
 
-enum { FOLD_BATCH = 4 };
+enum { REDUCE_BATCH = 4 };
 
 /* All sources and results of a span that lie at one distance from a multiple of 16 are read and written 16 bytes at a
  * time, but for `head` elements before the first such multiple and what is left at the end. */
-DEVICE uint64_t fold_head(const struct fold *fold, uint32_t element_bytes)
+DEVICE uint64_t reduce_head(const struct reduction *reduction, uint32_t element_bytes)
 {
-	const uint64_t first = fold->sources[0] % 16;
+	const uint64_t first = reduction->sources[0] % 16;
 	uint64_t differs = 0;
-	for (uint32_t k = 1; k < fold->source_count; k++)
-		differs |= (fold->sources[k] ^ first) % 16;
-	for (uint32_t k = 0; k < fold->result_count; k++)
-		differs |= (fold->results[k] ^ first) % 16;
+	for (uint32_t k = 1; k < reduction->source_count; k++)
+		differs |= (reduction->sources[k] ^ first) % 16;
+	for (uint32_t k = 0; k < reduction->result_count; k++)
+		differs |= (reduction->results[k] ^ first) % 16;
 	const uint64_t head = (16 - first) % 16 / element_bytes;
-	return differs || first % element_bytes || head > fold->count ? fold->count : head;
+	return differs || first % element_bytes || head > reduction->count ? reduction->count : head;
 }
 
-/* take: lane i of a pack as what it is combined in. give: the opposite, rounded, a NaN in its canonical form. */
-#define FLOAT_LANES(name, type, lane, bits, canonical)                                                         \
-	DEVICE type take_##name(const union pack *pack, uint32_t i) { return pack->lane[i]; }                          \
-	DEVICE void give_##name(union pack *pack, uint32_t i, type x)                                                  \
+/* unpack: lane i of a pack as what it is combined in. repack: the opposite, rounded, a NaN in its canonical form. */
+#define FLOAT_LANES(name, type, channel_state, bits, canonical)                                                        \
+	DEVICE type unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                            \
 	{                                                                                                              \
-		pack->bits[i] = x != x ? (canonical) : name##_bits(x);                                                 \
+		return ll_pack->channel_state[i];                                                                      \
+	}                                                                                                              \
+	DEVICE void repack_##name(union ll_pack *ll_pack, uint32_t i, type x)                                          \
+	{                                                                                                              \
+		ll_pack->bits[i] = x != x ? (canonical) : name##_bits(x);                                              \
 	}
 FLOAT_LANES(f32, float, f32, u32, 0x7fc00000u)
 FLOAT_LANES(f64, double, f64, u64, 0x7ff8000000000000u)
 #undef FLOAT_LANES
 
-#define SMALL_LANES(name, lane, type, widened, narrowed)                                                               \
-	DEVICE float take_##name(const union pack *pack, uint32_t i)                                                   \
+#define SMALL_LANES(name, channel_state, type, widened, narrowed)                                                      \
+	DEVICE float unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                           \
 	{                                                                                                              \
-		const uint32_t code = pack->lane[i];                                                                   \
+		const uint32_t code = ll_pack->channel_state[i];                                                       \
 		return widened;                                                                                        \
 	}                                                                                                              \
-	DEVICE void give_##name(union pack *pack, uint32_t i, float x) { pack->lane[i] = (type)(narrowed); }
+	DEVICE void repack_##name(union ll_pack *ll_pack, uint32_t i, float x)                                         \
+	{                                                                                                              \
+		ll_pack->channel_state[i] = (type)(narrowed);                                                          \
+	}
 SMALL_LANES(f16, u16, uint16_t, f16_widen(code), f16_narrow(x))
 SMALL_LANES(bf16, u16, uint16_t, bf16_widen(code), bf16_narrow(x))
 SMALL_LANES(f8e4m3, u8, uint8_t, small_widen(code, f8e4m3_format()), small_narrow(x, f8e4m3_format()))
@@ -58,11 +64,23 @@ SMALL_LANES(f8e5m2, u8, uint8_t, small_widen(code, f8e5m2_format()), small_narro
 #undef SMALL_LANES
 
 /* C's division truncates; through 64 bits the divisor keeps its value for every world size. */
-#define INTEGER_LANES(name, type, lane, stored, wide)                                                                  \
-	DEVICE type take_##name(const union pack *pack, uint32_t i) { return (type)pack->lane[i]; }                    \
-	DEVICE void give_##name(union pack *pack, uint32_t i, type x) { pack->lane[i] = (stored)x; }                   \
-	DEVICE type divide_##name(const struct fold *fold, type x) { return (type)((wide)x / (wide)fold->divisor); }   \
-	DEVICE type scale_##name(type x, uint64_t scale) { return x; } /* premul_sum has no integers */
+#define INTEGER_LANES(name, type, channel_state, stored, wide)                                                         \
+	DEVICE type unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                            \
+	{                                                                                                              \
+		return (type)ll_pack->channel_state[i];                                                                \
+	}                                                                                                              \
+	DEVICE void repack_##name(union ll_pack *ll_pack, uint32_t i, type x)                                          \
+	{                                                                                                              \
+		ll_pack->channel_state[i] = (stored)x;                                                                 \
+	}                                                                                                              \
+	DEVICE type divide_##name(const struct reduction *reduction, type x)                                           \
+	{                                                                                                              \
+		return (type)((wide)x / (wide)reduction->divisor);                                                     \
+	}                                                                                                              \
+	DEVICE type scale_##name(type x, uint64_t scale)                                                               \
+	{                                                                                                              \
+		return x;                                                                                              \
+	} /* premul_sum has no integers */
 INTEGER_LANES(i8, int8_t, u8, uint8_t, int64_t)
 INTEGER_LANES(u8, uint8_t, u8, uint8_t, uint64_t)
 INTEGER_LANES(i32, int32_t, u32, uint32_t, int64_t)
@@ -71,9 +89,9 @@ INTEGER_LANES(i64, int64_t, u64, uint64_t, int64_t)
 INTEGER_LANES(u64, uint64_t, u64, uint64_t, uint64_t)
 #undef INTEGER_LANES
 
-DEVICE float divide_f32(const struct fold *fold, float x)
+DEVICE float divide_f32(const struct reduction *reduction, float x)
 {
-	return x * fold->inverse_f32;
+	return x * reduction->inverse_f32;
 }
 
 DEVICE float scale_f32(float x, uint64_t scale)
@@ -86,74 +104,74 @@ DEVICE double scale_f64(double x, uint64_t scale)
 	return x * f64_of_bits(scale);
 }
 
-DEVICE double divide_f64(const struct fold *fold, double x)
+DEVICE double divide_f64(const struct reduction *reduction, double x)
 {
-	return x * fold->inverse_f64;
+	return x * reduction->inverse_f64;
 }
 
-#define FOLD_PASTE(a, b) a##b
-#define FOLD_EXPAND(a, b) FOLD_PASTE(a, b)
+#define REDUCE_PASTE(a, b) a##b
+#define REDUCE_EXPAND(a, b) REDUCE_PASTE(a, b)
 
-/* fold_i8(), ...: the text of device_reduce.inc.h for each dtype. */
-#define FOLD_NAME i8
-#define FOLD_IN i8
-#define FOLD_TYPE int8_t
-#define FOLD_BYTES 1
+/* reduce_i8(), ...: the text of device_reduce.inc.h for each dtype. */
+#define REDUCE_NAME i8
+#define REDUCE_IN i8
+#define REDUCE_TYPE int8_t
+#define REDUCE_BYTES 1
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME u8
-#define FOLD_IN u8
-#define FOLD_TYPE uint8_t
-#define FOLD_BYTES 1
+#define REDUCE_NAME u8
+#define REDUCE_IN u8
+#define REDUCE_TYPE uint8_t
+#define REDUCE_BYTES 1
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME i32
-#define FOLD_IN i32
-#define FOLD_TYPE int32_t
-#define FOLD_BYTES 4
+#define REDUCE_NAME i32
+#define REDUCE_IN i32
+#define REDUCE_TYPE int32_t
+#define REDUCE_BYTES 4
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME u32
-#define FOLD_IN u32
-#define FOLD_TYPE uint32_t
-#define FOLD_BYTES 4
+#define REDUCE_NAME u32
+#define REDUCE_IN u32
+#define REDUCE_TYPE uint32_t
+#define REDUCE_BYTES 4
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME i64
-#define FOLD_IN i64
-#define FOLD_TYPE int64_t
-#define FOLD_BYTES 8
+#define REDUCE_NAME i64
+#define REDUCE_IN i64
+#define REDUCE_TYPE int64_t
+#define REDUCE_BYTES 8
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME u64
-#define FOLD_IN u64
-#define FOLD_TYPE uint64_t
-#define FOLD_BYTES 8
+#define REDUCE_NAME u64
+#define REDUCE_IN u64
+#define REDUCE_TYPE uint64_t
+#define REDUCE_BYTES 8
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME f16
-#define FOLD_IN f32
-#define FOLD_TYPE float
-#define FOLD_BYTES 2
+#define REDUCE_NAME f16
+#define REDUCE_IN f32
+#define REDUCE_TYPE float
+#define REDUCE_BYTES 2
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME bf16
-#define FOLD_IN f32
-#define FOLD_TYPE float
-#define FOLD_BYTES 2
+#define REDUCE_NAME bf16
+#define REDUCE_IN f32
+#define REDUCE_TYPE float
+#define REDUCE_BYTES 2
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME f32
-#define FOLD_IN f32
-#define FOLD_TYPE float
-#define FOLD_BYTES 4
+#define REDUCE_NAME f32
+#define REDUCE_IN f32
+#define REDUCE_TYPE float
+#define REDUCE_BYTES 4
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME f64
-#define FOLD_IN f64
-#define FOLD_TYPE double
-#define FOLD_BYTES 8
+#define REDUCE_NAME f64
+#define REDUCE_IN f64
+#define REDUCE_TYPE double
+#define REDUCE_BYTES 8
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME f8e4m3
-#define FOLD_IN f32
-#define FOLD_TYPE float
-#define FOLD_BYTES 1
+#define REDUCE_NAME f8e4m3
+#define REDUCE_IN f32
+#define REDUCE_TYPE float
+#define REDUCE_BYTES 1
 #include "cuda/kernels/device_reduce.inc.h"
-#define FOLD_NAME f8e5m2
-#define FOLD_IN f32
-#define FOLD_TYPE float
-#define FOLD_BYTES 1
+#define REDUCE_NAME f8e5m2
+#define REDUCE_IN f32
+#define REDUCE_TYPE float
+#define REDUCE_BYTES 1
 #include "cuda/kernels/device_reduce.inc.h"
 
 #endif

@@ -1,87 +1,88 @@
-/* Folding elements of one dtype. Included by device_reduce.h, which defines
- *   FOLD_NAME   the dtype
- *   FOLD_IN     what its elements are combined in, and FOLD_TYPE, that type
- *   FOLD_BYTES  bytes of an element */
+/* Reduces elements of one dtype. Included by device_reduce.h, which defines
+ *   REDUCE_NAME   the dtype
+ *   REDUCE_IN     what its elements are combined in, and REDUCE_TYPE, that type
+ *   REDUCE_BYTES  bytes of an element */
 
-#define FOLD(word) FOLD_EXPAND(word##_, FOLD_NAME)
-#define FOLD_BY(word) FOLD_EXPAND(word##_, FOLD_IN)
-#define FOLD_LANES (16 / FOLD_BYTES)
+#define REDUCE_FN(window_word) REDUCE_EXPAND(window_word##_, REDUCE_NAME)
+#define REDUCE_BY(window_word) REDUCE_EXPAND(window_word##_, REDUCE_IN)
+#define REDUCE_LANES (16 / REDUCE_BYTES)
 
 /* `lanes` elements from number `at` on, 1 or a pack full; `batch` sources are read before the first of them is waited
  * for. Both are constants wherever this is called. */
-DEVICE void FOLD(fold_group)(const struct fold *fold, uint64_t at, uint32_t lanes, uint32_t batch)
+DEVICE void REDUCE_FN(reduce_group)(const struct reduction *reduction, uint64_t at, uint32_t lanes, uint32_t batch)
 {
-	FOLD_TYPE sum[FOLD_LANES], next[FOLD_LANES];
-	union pack packs[FOLD_BATCH], result;
+	REDUCE_TYPE sum[REDUCE_LANES], next[REDUCE_LANES];
+	union ll_pack packs[REDUCE_BATCH], result;
 	uint32_t first = 0;
 	do {
 		UNROLL
 		for (uint32_t b = 0; b < batch; b++) {
-			if (b && first + b >= fold->source_count)
+			if (b && first + b >= reduction->source_count)
 				continue;
-			const unsigned char *from = (const unsigned char *)(uintptr_t)fold->sources[first + b];
+			const unsigned char *from = (const unsigned char *)(uintptr_t)reduction->sources[first + b];
 			if (lanes == 1)
-				element_load(&packs[b], from + at * FOLD_BYTES, FOLD_BYTES);
+				element_load(&packs[b], from + at * REDUCE_BYTES, REDUCE_BYTES);
 			else
-				packs[b] = pack_load(from + at * FOLD_BYTES);
+				packs[b] = pack_load(from + at * REDUCE_BYTES);
 		}
 		UNROLL
 		for (uint32_t b = 0; b < batch; b++) {
-			if (b && first + b >= fold->source_count)
+			if (b && first + b >= reduction->source_count)
 				continue;
 			UNROLL
 			for (uint32_t i = 0; i < lanes; i++)
-				next[i] = FOLD(take)(&packs[b], i);
+				next[i] = REDUCE_FN(unpack)(&packs[b], i);
 			/* Rounded, as another rank would have got it. */
 			UNROLL
-			for (uint32_t i = 0; fold->scales && i < lanes; i++) {
-				FOLD(give)(&packs[b], i, FOLD_BY(scale)(next[i], fold->scales[first + b]));
-				next[i] = FOLD(take)(&packs[b], i);
+			for (uint32_t i = 0; reduction->scales && i < lanes; i++) {
+				REDUCE_FN(repack)
+				(&packs[b], i, REDUCE_BY(scale)(next[i], reduction->scales[first + b]));
+				next[i] = REDUCE_FN(unpack)(&packs[b], i);
 			}
 			UNROLL
 			for (uint32_t i = 0; i < lanes; i++)
-				sum[i] = first + b ? FOLD_BY(combine)(fold->op, sum[i], next[i]) : next[i];
+				sum[i] = first + b ? REDUCE_BY(combine)(reduction->op, sum[i], next[i]) : next[i];
 		}
 		first += batch;
-	} while (first < fold->source_count);
+	} while (first < reduction->source_count);
 	UNROLL
 	for (uint32_t i = 0; i < lanes; i++)
-		FOLD(give)(&result, i, fold->divisor > 1 ? FOLD_BY(divide)(fold, sum[i]) : sum[i]);
-	for (uint32_t k = 0; k < fold->result_count; k++) {
-		unsigned char *to = (unsigned char *)(uintptr_t)fold->results[k] + at * FOLD_BYTES;
+		REDUCE_FN(repack)(&result, i, reduction->divisor > 1 ? REDUCE_BY(divide)(reduction, sum[i]) : sum[i]);
+	for (uint32_t k = 0; k < reduction->result_count; k++) {
+		unsigned char *to = (unsigned char *)(uintptr_t)reduction->results[k] + at * REDUCE_BYTES;
 		if (lanes == 1)
-			element_store(to, &result, FOLD_BYTES);
+			element_store(to, &result, REDUCE_BYTES);
 		else
 			pack_store(to, &result);
 	}
 }
 
 /* What lies before the first pack and behind the last goes one by one. */
-DEVICE void FOLD(fold_span)(const struct fold *fold, uint32_t batch)
+DEVICE void REDUCE_FN(reduce_span)(const struct reduction *reduction, uint32_t batch)
 {
-	const uint64_t head = fold_head(fold, FOLD_BYTES), packs = (fold->count - head) / FOLD_LANES;
-	const uint64_t single = fold->count - packs * FOLD_LANES;
-	for (uint64_t p = fold->worker; p < packs; p += fold->workers)
-		FOLD(fold_group)(fold, head + p * FOLD_LANES, FOLD_LANES, batch);
-	for (uint64_t i = fold->worker; i < single; i += fold->workers)
-		FOLD(fold_group)(fold, i < head ? i : packs * FOLD_LANES + i, 1, batch);
+	const uint64_t head = reduce_head(reduction, REDUCE_BYTES), packs = (reduction->count - head) / REDUCE_LANES;
+	const uint64_t single = reduction->count - packs * REDUCE_LANES;
+	for (uint64_t p = reduction->worker; p < packs; p += reduction->workers)
+		REDUCE_FN(reduce_group)(reduction, head + p * REDUCE_LANES, REDUCE_LANES, batch);
+	for (uint64_t i = reduction->worker; i < single; i += reduction->workers)
+		REDUCE_FN(reduce_group)(reduction, i < head ? i : packs * REDUCE_LANES + i, 1, batch);
 }
 
-DEVICE void FOLD(fold)(const struct fold *fold)
+DEVICE void REDUCE_FN(reduce)(const struct reduction *reduction)
 {
-	FOLD(fold_span)(fold, FOLD_BATCH);
+	REDUCE_FN(reduce_span)(reduction, REDUCE_BATCH);
 }
 
 /* The same, small: for a kernel that has all dtypes in it. */
-CALLED void FOLD(fold_called)(const struct fold *fold)
+DEVICE_NOINLINE void REDUCE_FN(reduce_called)(const struct reduction *reduction)
 {
-	FOLD(fold_span)(fold, 1);
+	REDUCE_FN(reduce_span)(reduction, 1);
 }
 
-#undef FOLD
-#undef FOLD_BY
-#undef FOLD_LANES
-#undef FOLD_NAME
-#undef FOLD_IN
-#undef FOLD_TYPE
-#undef FOLD_BYTES
+#undef REDUCE_FN
+#undef REDUCE_BY
+#undef REDUCE_LANES
+#undef REDUCE_NAME
+#undef REDUCE_IN
+#undef REDUCE_TYPE
+#undef REDUCE_BYTES

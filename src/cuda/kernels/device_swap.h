@@ -6,12 +6,12 @@
 #include "cuda/kernels/device_reduce.h"
 
 /* 1, 4 or 16 bytes, from byte `at` on. */
-DEVICE void exchange_unit(const struct fold *fold, uint64_t at, uint32_t bytes)
+DEVICE void swap_unit(const struct reduction *reduction, uint64_t at, uint32_t bytes)
 {
-	union pack packs[2];
+	union ll_pack packs[2];
 	UNROLL
 	for (uint32_t k = 0; k < 2; k++) {
-		const unsigned char *from = (const unsigned char *)(uintptr_t)fold->sources[k] + at;
+		const unsigned char *from = (const unsigned char *)(uintptr_t)reduction->sources[k] + at;
 		if (bytes == 16)
 			packs[k] = pack_load(from);
 		else
@@ -19,7 +19,7 @@ DEVICE void exchange_unit(const struct fold *fold, uint64_t at, uint32_t bytes)
 	}
 	UNROLL
 	for (uint32_t k = 0; k < 2; k++) {
-		unsigned char *to = (unsigned char *)(uintptr_t)fold->results[k] + at;
+		unsigned char *to = (unsigned char *)(uintptr_t)reduction->results[k] + at;
 		if (bytes == 16)
 			pack_store(to, &packs[k]);
 		else
@@ -28,24 +28,25 @@ DEVICE void exchange_unit(const struct fold *fold, uint64_t at, uint32_t bytes)
 }
 
 /* count is of bytes. What lies alike goes by 16 bytes, or at least by 4, where it is aligned. */
-CALLED void exchange(const struct fold *fold)
+DEVICE_NOINLINE void swap_span(const struct reduction *reduction)
 {
-	const uint64_t first = fold->sources[0];
-	const uint64_t differs = (fold->sources[1] ^ first) | (fold->results[0] ^ first) | (fold->results[1] ^ first);
+	const uint64_t first = reduction->sources[0];
+	const uint64_t differs =
+		(reduction->sources[1] ^ first) | (reduction->results[0] ^ first) | (reduction->results[1] ^ first);
 	const uint32_t unit = differs % 16 == 0 ? 16 : differs % 4 == 0 ? 4 : 1;
 	const uint64_t before = (unit - first % unit) % unit;
-	const uint64_t head = before < fold->count ? before : fold->count;
-	const uint64_t units = (fold->count - head) / unit, single = fold->count - units * unit;
-	for (uint64_t i = fold->worker; i < units; i += fold->workers) {
+	const uint64_t head = before < reduction->count ? before : reduction->count;
+	const uint64_t units = (reduction->count - head) / unit, single = reduction->count - units * unit;
+	for (uint64_t i = reduction->worker; i < units; i += reduction->workers) {
 		if (unit == 16)
-			exchange_unit(fold, head + i * 16, 16);
+			swap_unit(reduction, head + i * 16, 16);
 		else if (unit == 4)
-			exchange_unit(fold, head + i * 4, 4);
+			swap_unit(reduction, head + i * 4, 4);
 		else
-			exchange_unit(fold, head + i, 1);
+			swap_unit(reduction, head + i, 1);
 	}
-	for (uint64_t i = fold->worker; i < single; i += fold->workers)
-		exchange_unit(fold, i < head ? i : units * unit + i, 1);
+	for (uint64_t i = reduction->worker; i < single; i += reduction->workers)
+		swap_unit(reduction, i < head ? i : units * unit + i, 1);
 }
 
 #endif

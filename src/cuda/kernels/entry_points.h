@@ -6,61 +6,61 @@
 #include "cuda/kernels/plan_kernel.h"
 
 /* The span of this row of blocks, its columns' threads sharing it. */
-DEVICE struct fold fold_of(const struct collet_fold_arguments *arguments, uint32_t element_bytes)
+DEVICE struct reduction reduction_of_span(const struct collet_span_arguments *arguments, uint32_t element_bytes)
 {
-	const struct collet_fold_item *item = &arguments->items[block_row()];
-	const uint64_t *words = arguments->words + item->at, bytes = item->count * element_bytes;
-	struct fold fold;
-	fold.source_count = item->sources;
-	fold.result_count = item->results;
-	fold.sources = reach_all(words, item->sources, bytes, 0);
-	fold.results = reach_all(words + item->sources, item->results, bytes, 1);
-	fold.scales = item->scaled ? words + item->sources + item->results : NULL;
-	fold.count = item->count;
-	fold.worker = (uint64_t)block_index() * thread_count() + thread_index();
-	fold.workers = (uint64_t)block_count() * thread_count();
-	fold.op = arguments->op;
-	fold.divisor = arguments->divisor;
-	fold.inverse_f32 = fold.divisor > 1 ? 1.0f / (float)fold.divisor : 1.0f;
-	fold.inverse_f64 = fold.divisor > 1 ? 1.0 / fold.divisor : 1.0;
-	return fold;
+	const struct collet_span_item *item = &arguments->items[block_row()];
+	const uint64_t *words = arguments->words + item->first_word, bytes = item->count * element_bytes;
+	struct reduction reduction;
+	reduction.source_count = item->source_count;
+	reduction.result_count = item->result_count;
+	reduction.sources = device_pointers(words, item->source_count, bytes, 0);
+	reduction.results = device_pointers(words + item->source_count, item->result_count, bytes, 1);
+	reduction.scales = item->is_scaled ? words + item->source_count + item->result_count : NULL;
+	reduction.count = item->count;
+	reduction.worker = (uint64_t)block_index() * thread_count() + thread_index();
+	reduction.workers = (uint64_t)block_count() * thread_count();
+	reduction.op = arguments->op;
+	reduction.divisor = arguments->divisor;
+	reduction.inverse_f32 = reduction.divisor > 1 ? 1.0f / (float)reduction.divisor : 1.0f;
+	reduction.inverse_f64 = reduction.divisor > 1 ? 1.0 / reduction.divisor : 1.0;
+	return reduction;
 }
 
-#define FOLD_KERNEL(name, element_bytes)                                                                               \
-	DEVICE void fold_launched_##name(const struct collet_fold_arguments *arguments)                                \
+#define REDUCE_KERNEL(name, element_bytes)                                                                             \
+	DEVICE void reduce_spans_##name(const struct collet_span_arguments *arguments)                                 \
 	{                                                                                                              \
-		const struct fold fold = fold_of(arguments, element_bytes);                                            \
-		fold_##name(&fold);                                                                                    \
+		const struct reduction reduction = reduction_of_span(arguments, element_bytes);                        \
+		reduce_##name(&reduction);                                                                             \
 	}                                                                                                              \
-	KERNEL(fold_##name, struct collet_fold_arguments, fold_launched_##name)
+	KERNEL(reduce_##name, struct collet_span_arguments, reduce_spans_##name)
 
-FOLD_KERNEL(i8, 1)
-FOLD_KERNEL(u8, 1)
-FOLD_KERNEL(i32, 4)
-FOLD_KERNEL(u32, 4)
-FOLD_KERNEL(i64, 8)
-FOLD_KERNEL(u64, 8)
-FOLD_KERNEL(f16, 2)
-FOLD_KERNEL(bf16, 2)
-FOLD_KERNEL(f32, 4)
-FOLD_KERNEL(f64, 8)
-FOLD_KERNEL(f8e4m3, 1)
-FOLD_KERNEL(f8e5m2, 1)
+REDUCE_KERNEL(i8, 1)
+REDUCE_KERNEL(u8, 1)
+REDUCE_KERNEL(i32, 4)
+REDUCE_KERNEL(u32, 4)
+REDUCE_KERNEL(i64, 8)
+REDUCE_KERNEL(u64, 8)
+REDUCE_KERNEL(f16, 2)
+REDUCE_KERNEL(bf16, 2)
+REDUCE_KERNEL(f32, 4)
+REDUCE_KERNEL(f64, 8)
+REDUCE_KERNEL(f8e4m3, 1)
+REDUCE_KERNEL(f8e5m2, 1)
 
-DEVICE void copy_launched(const struct collet_fold_arguments *arguments)
+DEVICE void copy_launched(const struct collet_span_arguments *arguments)
 {
-	const struct fold fold = fold_of(arguments, 1);
-	copy(&fold);
+	const struct reduction reduction = reduction_of_span(arguments, 1);
+	copy(&reduction);
 }
-KERNEL(copy, struct collet_fold_arguments, copy_launched)
+KERNEL(copy, struct collet_span_arguments, copy_launched)
 
-DEVICE void exchange_launched(const struct collet_fold_arguments *arguments)
+DEVICE void swap_launched(const struct collet_span_arguments *arguments)
 {
-	const struct fold fold = fold_of(arguments, 1);
-	exchange(&fold);
+	const struct reduction reduction = reduction_of_span(arguments, 1);
+	swap_span(&reduction);
 }
-KERNEL(exchange, struct collet_fold_arguments, exchange_launched)
+KERNEL(swap, struct collet_span_arguments, swap_launched)
 
-KERNEL(program, struct collet_program_arguments, run_lane)
+KERNEL(plan, struct collet_plan_arguments, run_channel)
 
 #endif

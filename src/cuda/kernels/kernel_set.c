@@ -21,9 +21,9 @@ void collet_kernel_sets_init(struct collet_kernel_sets *sets, const struct colle
 static void free_set(struct collet_kernel_set *set)
 {
 	/* The program may have destroyed its context, and the module with it: then there is nothing left to free. */
-	if (set->module && collet_cuda_enter(set->cuda, set->context) == CU_OK) {
+	if (set->module && collet_cuda_push_context(set->cuda, set->context) == CU_OK) {
 		(void)set->cuda->cuModuleUnload(set->module);
-		collet_cuda_leave(set->cuda);
+		collet_cuda_pop_context(set->cuda);
 	}
 	free(set);
 }
@@ -56,7 +56,7 @@ static cu_result find_functions(struct collet_kernel_set *set)
 				&blocks, set->functions[k], COLLET_BLOCK_THREADS, 0);
 		if (result == CU_OK && blocks < 1)
 			result = CU_LAUNCH_OUT_OF_RESOURCES;
-		set->resident[k] = (uint32_t)blocks * (uint32_t)processors;
+		set->resident_blocks[k] = (uint32_t)blocks * (uint32_t)processors;
 	}
 	return result;
 }
@@ -81,14 +81,14 @@ static collet_status load(const struct collet_cuda *cuda, cu_context context, st
 		return collet_fail(COLLET_ERR_MEMORY, "no memory to load kernels");
 	set->cuda = cuda;
 	set->context = context;
-	cu_result result = collet_cuda_enter(cuda, context);
+	cu_result result = collet_cuda_push_context(cuda, context);
 	if (result == CU_OK) {
 		result = cuda->cuModuleLoadData(&set->module, collet_kernels_image);
 		if (result != CU_OK)
 			set->module = NULL;
 		else
 			result = find_functions(set);
-		collet_cuda_leave(cuda);
+		collet_cuda_pop_context(cuda);
 	}
 	if (result == CU_OK) {
 		*loaded = set;
@@ -98,16 +98,16 @@ static collet_status load(const struct collet_cuda *cuda, cu_context context, st
 	return load_failed(cuda, result);
 }
 
-collet_status collet_kernel_set_find(
-	struct collet_kernel_sets *sets, const struct collet_copier *copier, struct collet_kernel_set **set)
+collet_status collet_kernel_set_get(
+	struct collet_kernel_sets *sets, const struct collet_copy_stream *copy_stream, struct collet_kernel_set **set)
 {
 	collet_status status = COLLET_OK;
 	pthread_mutex_lock(&sets->lock);
 	struct collet_kernel_set *found = sets->first;
-	while (found && found->context != copier->context)
+	while (found && found->context != copy_stream->context)
 		found = found->next;
 	if (!found) {
-		status = load(sets->cuda, copier->context, &found);
+		status = load(sets->cuda, copy_stream->context, &found);
 		if (status == COLLET_OK) {
 			found->next = sets->first;
 			sets->first = found;

@@ -1,5 +1,5 @@
 /* In place of the image, where there is no nvcc. */
 #include "cuda/kernels/image.h"
 
-const unsigned char collet_kernels_image[] = COLLET_KERNELS_ABSENT;
+const unsigned char collet_kernels_image[] = COLLET_KERNELS_MISSING;
 const bool collet_kernels_built = false;

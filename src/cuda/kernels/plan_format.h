@@ -10,60 +10,60 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
-#define COLLET_BOTH __host__ __device__
+#define COLLET_HOST_DEVICE __host__ __device__
 #else
-#define COLLET_BOTH
+#define COLLET_HOST_DEVICE
 #endif
 
 enum {
-	COLLET_TAPE_RANKS = 64,
-	COLLET_TAPE_PARTS = 4,
-	COLLET_TAPE_SLOTS = 4,       /* messages that may be under way between two ranks of a lane */
-	COLLET_TAPE_FEW = 3,         /* pieces of a step in a pass, of a sliced program: fewer than slots */
-	COLLET_QUICK_BYTES = 2048,   /* the longest piece that goes with flags between its bytes */
-	COLLET_LINE_BYTES = 64
+	COLLET_PLAN_RANKS = 64,
+	COLLET_PLAN_PARTS = 4,
+	COLLET_WINDOW_SLOTS = 4,     /* messages that may be under way between two ranks of a lane */
+	COLLET_PLAN_SEGMENTS_PER_PASS = 3, /* pieces of a step in a pass, of a sliced program: fewer than slots */
+	COLLET_LL_BYTES = 2048,      /* the longest piece that goes with flags between its bytes */
+	COLLET_FLAG_STRIDE_BYTES = 64
 };
 
-enum collet_tape_place { COLLET_TAPE_INPUT, COLLET_TAPE_RESULT, COLLET_TAPE_SCRATCH, COLLET_TAPE_PEER };
+enum collet_plan_buffer { COLLET_PLAN_INPUT, COLLET_PLAN_RESULT, COLLET_PLAN_SCRATCH, COLLET_PLAN_PEER };
 
-struct collet_tape_end {
+struct collet_plan_range {
 	uint64_t first;              /* element of the buffer; of a peer: nothing */
-	uint32_t place;
+	uint32_t buffer;
 	uint32_t peer;
 };
 
 /* Sources folded in their order into every result; ends[end ...]: sources, then results. */
-struct collet_tape_move {
+struct collet_plan_move {
 	uint64_t count;
-	uint32_t end;
-	uint16_t sources, results;
-	uint8_t finish;              /* the elements' last touch */
+	uint32_t first_range;
+	uint16_t source_count, result_count;
+	uint8_t is_final;            /* the elements' last touch */
 	uint8_t unused[7];
 };
 
-struct collet_tape_step {
-	uint32_t move, moves;
-	uint64_t longest;            /* elements */
-	uint8_t paired;              /* piece by piece in turn with the next one */
-	uint8_t meets;               /* a part's channels wait for each other first: what one reads, another wrote */
+struct collet_plan_step {
+	uint32_t first_move, move_count;
+	uint64_t longest_move;       /* elements */
+	uint8_t is_paired;           /* piece by piece in turn with the next one */
+	uint8_t has_barrier;         /* a part's channels wait for each other first: what one reads, another wrote */
 	uint8_t unused[6];
 };
 
-struct collet_tape {
+struct collet_kernel_plan {
 	uint32_t bytes;              /* of all of it */
 	uint32_t rank, size;
-	uint32_t parts, channels;    /* a lane is a part's channel: one block */
-	uint32_t few;                /* pieces of a step in a pass; UINT32_MAX: there is one pass */
+	uint32_t parts, channels_per_part; /* a lane is a part's channel: one block */
+	uint32_t segments_per_pass;  /* pieces of a step in a pass; UINT32_MAX: there is one pass */
 	uint32_t element_bytes;
-	uint32_t quick;              /* pieces go with flags between their bytes */
-	uint64_t piece;              /* elements */
-	uint32_t steps[COLLET_TAPE_PARTS + 1];  /* part p's: from steps[p] to steps[p + 1] */
-	uint32_t step_at, move_at, end_at;      /* bytes */
+	uint32_t is_ll;              /* pieces go with flags between their bytes */
+	uint64_t segment_elements;   /* elements */
+	uint32_t first_step[COLLET_PLAN_PARTS + 1]; /* part p's: from steps[p] to steps[p + 1] */
+	uint32_t steps_offset, moves_offset, ranges_offset; /* bytes */
 };
 
 /* What all windows of a communicator have in common. */
 struct collet_window {
-	uint32_t size, lanes;
+	uint32_t size, channels;
 	uint32_t slot_bytes;         /* a multiple of 64 */
 };
 
@@ -74,58 +74,59 @@ enum collet_window_word {
 	COLLET_WINDOW_FULL,
 	COLLET_WINDOW_FREE,
 	COLLET_WINDOW_SENT,
-	COLLET_WINDOW_TAKEN,
-	COLLET_WINDOW_MET,           /* by number of channels and part: how often one of them has come */
-	COLLET_WINDOW_LEFT,          /* the first: how many lanes of this launch have ended */
+	COLLET_WINDOW_RECEIVED,
+	COLLET_WINDOW_BARRIER,       /* by number of channels and part: how often one of them has come */
+	COLLET_WINDOW_ENDED_CHANNELS, /* the first: how many lanes of this launch have ended */
 	COLLET_WINDOW_LAUNCHES,      /* the first: how many there have been */
-	COLLET_WINDOW_CALLED,        /* the first lane's: what the peer has been launched for, see collet_called() */
+	COLLET_WINDOW_LAUNCH_ID,     /* the first lane's: what the peer has been launched for, see collet_launch_id() */
 	COLLET_WINDOW_WORDS
 };
 
-COLLET_BOTH static inline uint64_t collet_window_word_at(
-	const struct collet_window *window, enum collet_window_word word, uint32_t lane, uint32_t peer)
+COLLET_HOST_DEVICE static inline uint64_t collet_window_word_at(
+	const struct collet_window *window, enum collet_window_word window_word, uint32_t channel, uint32_t peer)
 {
-	return (((uint64_t)word * window->lanes + lane) * window->size + peer) * COLLET_LINE_BYTES;
+	return (((uint64_t)window_word * window->channels + channel) * window->size + peer) * COLLET_FLAG_STRIDE_BYTES;
 }
 
 /* What a rank tells the others of a launch, in one word: which one it is, and what for. Of the last four there is one
  * each, every 16 bytes of a line. */
-enum { COLLET_CALLED_SLOTS = 4, COLLET_CALLED_SIGNATURE_BITS = 40 };
-COLLET_BOTH static inline uint64_t collet_called(uint64_t launch, uint64_t signature)
+enum { COLLET_LAUNCH_ID_SLOTS = 4, COLLET_LAUNCH_SIGNATURE_BITS = 40 };
+COLLET_HOST_DEVICE static inline uint64_t collet_launch_id(uint64_t launch, uint64_t signature)
 {
-	return (launch + 1) << COLLET_CALLED_SIGNATURE_BITS |
-		(signature & (((uint64_t)1 << COLLET_CALLED_SIGNATURE_BITS) - 1));
+	return (launch + 1) << COLLET_LAUNCH_SIGNATURE_BITS |
+		(signature & (((uint64_t)1 << COLLET_LAUNCH_SIGNATURE_BITS) - 1));
 }
 
-COLLET_BOTH static inline uint64_t collet_window_words(const struct collet_window *window)
+COLLET_HOST_DEVICE static inline uint64_t collet_window_words(const struct collet_window *window)
 {
 	return collet_window_word_at(window, COLLET_WINDOW_WORDS, 0, 0);
 }
 
 /* Where a peer's message number n goes: plain, or quick, at two bytes for each. */
-COLLET_BOTH static inline uint64_t collet_window_slot_at(
-	const struct collet_window *window, bool quick, uint32_t lane, uint32_t peer, uint64_t number)
+COLLET_HOST_DEVICE static inline uint64_t collet_window_slot_at(
+	const struct collet_window *window, bool is_ll, uint32_t channel, uint32_t peer, uint64_t number)
 {
-	const uint64_t slot = ((uint64_t)lane * window->size + peer) * COLLET_TAPE_SLOTS + number % COLLET_TAPE_SLOTS;
+	const uint64_t slot_address =
+		((uint64_t)channel * window->size + peer) * COLLET_WINDOW_SLOTS + number % COLLET_WINDOW_SLOTS;
 	const uint64_t quick_at = collet_window_words(window);
-	const uint64_t slots = (uint64_t)window->lanes * window->size * COLLET_TAPE_SLOTS;
-	return quick ? quick_at + slot * 2 * COLLET_QUICK_BYTES :
-		       quick_at + slots * 2 * COLLET_QUICK_BYTES + slot * window->slot_bytes;
+	const uint64_t slots = (uint64_t)window->channels * window->size * COLLET_WINDOW_SLOTS;
+	return is_ll ? quick_at + slot_address * 2 * COLLET_LL_BYTES :
+		       quick_at + slots * 2 * COLLET_LL_BYTES + slot_address * window->slot_bytes;
 }
 
 /* Where a lane unpacks the k-th source of a quick move (the rank's own and one or two of each peer); k == 2 size: where
  * it makes the result. */
-COLLET_BOTH static inline uint64_t collet_window_stage_at(
-	const struct collet_window *window, uint32_t lane, uint32_t k)
+COLLET_HOST_DEVICE static inline uint64_t collet_window_ll_buffer_offset(
+	const struct collet_window *window, uint32_t channel, uint32_t k)
 {
-	return collet_window_slot_at(window, false, window->lanes, 0, 0) +
-		((uint64_t)lane * (2 * window->size + 1) + k) * COLLET_QUICK_BYTES;
+	return collet_window_slot_at(window, false, window->channels, 0, 0) +
+		((uint64_t)channel * (2 * window->size + 1) + k) * COLLET_LL_BYTES;
 }
 
 /* Zeroed before the first launch. */
-COLLET_BOTH static inline uint64_t collet_window_bytes(const struct collet_window *window)
+COLLET_HOST_DEVICE static inline uint64_t collet_window_bytes(const struct collet_window *window)
 {
-	return collet_window_stage_at(window, window->lanes, 0);
+	return collet_window_ll_buffer_offset(window, window->channels, 0);
 }
 
 #endif

@@ -17,30 +17,29 @@
 
 /* Numbers repeat after 2^32 messages, and a word that none of those was long enough to reach would be taken for new: so
  * once in a while a message has all words there are. */
-enum { QUICK_WHOLE = 1 << 20 };
+enum { LL_REFRESH_INTERVAL = 1 << 20 };
 
-DEVICE void quick_send(const unsigned char *from, unsigned char *slot, uint64_t bytes, uint64_t number)
+DEVICE void ll_send(const unsigned char *from, unsigned char *slot_address, uint64_t bytes, uint64_t number)
 {
 	const uint64_t flag = (number & 0xffffffff) << 32;
-	const uint64_t some = number % QUICK_WHOLE <= COLLET_TAPE_SLOTS ? COLLET_QUICK_BYTES : bytes;
+	const uint64_t some = number % LL_REFRESH_INTERVAL <= COLLET_WINDOW_SLOTS ? COLLET_LL_BYTES : bytes;
 	for (uint64_t at = thread_index() * 8; at < some; at += thread_count() * 8) {
 		const uint64_t data = at < bytes ? *(const uint64_t *)(const void *)(from + at) : 0;
-		line_store(slot + 2 * at, (data & 0xffffffff) | flag, data >> 32 | flag);
+		line_store(slot_address + 2 * at, (data & 0xffffffff) | flag, data >> 32 | flag);
 	}
 }
 
-DEVICE bool quick_receive(
-	const struct run *run, const unsigned char *slot, unsigned char *to, uint64_t bytes, uint64_t number,
-	uint32_t peer)
+DEVICE bool ll_receive(const struct plan_run *run, const unsigned char *slot_address, unsigned char *to, uint64_t bytes,
+	uint64_t number, uint32_t peer)
 {
-	uint64_t turns = 0;
+	uint64_t spins = 0;
 	for (uint64_t at = thread_index() * 8; at < bytes; at += thread_count() * 8) {
 		uint64_t first, second;
 		for (;;) {
-			line_load(slot + 2 * at, &first, &second);
+			line_load(slot_address + 2 * at, &first, &second);
 			if (first >> 32 == (number & 0xffffffff) && second >> 32 == (number & 0xffffffff))
 				break;
-			if (given_up(run, &turns, peer))
+			if (must_abort(run, &spins, peer))
 				return false;
 		}
 		*(uint64_t *)(void *)(to + at) = (first & 0xffffffff) | second << 32;
@@ -51,324 +50,338 @@ DEVICE bool quick_receive(
 /* ---- A move ---- */
 
 /* How many of the ends before this one are of the same peer: their messages come first. */
-DEVICE uint64_t earlier(const struct collet_tape_end *ends, uint32_t k)
+DEVICE uint64_t earlier_from_peer(const struct collet_plan_range *ranges, uint32_t k)
 {
 	uint64_t same = 0;
 	for (uint32_t i = 0; i < k; i++)
-		same += ends[i].place == COLLET_TAPE_PEER && ends[i].peer == ends[k].peer;
+		same += ranges[i].buffer == COLLET_PLAN_PEER && ranges[i].peer == ranges[k].peer;
 	return same;
 }
 
-DEVICE uint64_t local(const struct run *run, const struct piece *piece, const struct collet_tape_end *end)
+DEVICE uint64_t local_address(
+	const struct plan_run *run, const struct segment *segment, const struct collet_plan_range *range)
 {
-	return run->lane->buffers[end->place] + (end->first + piece->offset) * run->tape->element_bytes;
+	return run->state->buffers[range->buffer] + (range->first + segment->offset) * run->plan->element_bytes;
 }
 
-DEVICE uint64_t slot(const struct run *run, uint32_t window, uint32_t peer, uint64_t number)
+DEVICE uint64_t slot_address(const struct plan_run *run, uint32_t window, uint32_t peer, uint64_t number)
 {
-	return run->lane->windows[window] + collet_window_slot_at(
-		&run->arguments->window, run->tape->quick, run->number, peer, number);
+	return run->state->windows[window] + collet_window_slot_at(
+		&run->arguments->window, run->plan->is_ll, run->channel_index, peer, number);
 }
 
 /* Where the k-th source is, once it is there; of a quick message, where it will be unpacked. */
-DEVICE bool find_source(const struct run *run, const struct piece *piece, uint32_t k)
+DEVICE bool find_source(const struct plan_run *run, const struct segment *segment, uint32_t k)
 {
-	const struct collet_tape_end *end = &piece->ends[k];
-	struct lane *lane = run->lane;
-	const bool input = end->place == COLLET_TAPE_INPUT;
-	lane->scales[k] = input ? run->arguments->rows[block_row()].scale : f64_bits(1.0);
-	if (end->place != COLLET_TAPE_PEER) {
-		lane->from[k] = local(run, piece, end);
+	const struct collet_plan_range *range = &segment->ranges[k];
+	struct channel_state *state = run->state;
+	const bool input = range->buffer == COLLET_PLAN_INPUT;
+	state->scales[k] = input ? run->arguments->ranks[block_row()].scale : f64_bits(1.0);
+	if (range->buffer != COLLET_PLAN_PEER) {
+		state->source[k] = local_address(run, segment, range);
 		return true;
 	}
-	const uint64_t number = lane->taken[end->peer] + earlier(piece->ends, k);
-	lane->from_number[k] = number;
-	if (run->tape->quick) {
-		lane->from[k] = (uintptr_t)run->own + collet_window_stage_at(&run->arguments->window, run->number, k);
+	const uint64_t number = state->received[range->peer] + earlier_from_peer(segment->ranges, k);
+	state->source_message[k] = number;
+	if (run->plan->is_ll) {
+		state->source[k] = (uintptr_t)run->own_window +
+				   collet_window_ll_buffer_offset(&run->arguments->window, run->channel_index, k);
 		return true;
 	}
-	lane->from[k] = slot(run, run->tape->rank, end->peer, number);
-	return wait_for(run, word(run, COLLET_WINDOW_FULL, run->tape->rank, end->peer), number + 1, end->peer);
+	state->source[k] = slot_address(run, run->plan->rank, range->peer, number);
+	return wait_for(
+		run, window_word(run, COLLET_WINDOW_FULL, run->plan->rank, range->peer), number + 1, range->peer);
 }
 
 /* Where the k-th result goes, once there is room for it. */
-DEVICE bool find_result(const struct run *run, const struct piece *piece, uint32_t k)
+DEVICE bool find_result(const struct plan_run *run, const struct segment *segment, uint32_t k)
 {
-	const struct collet_tape_end *ends = piece->ends + piece->move->sources, *end = &ends[k];
-	struct lane *lane = run->lane;
-	if (end->place != COLLET_TAPE_PEER) {
-		lane->to[k] = local(run, piece, end);
+	const struct collet_plan_range *ranges = segment->ranges + segment->move->source_count, *range = &ranges[k];
+	struct channel_state *state = run->state;
+	if (range->buffer != COLLET_PLAN_PEER) {
+		state->destination[k] = local_address(run, segment, range);
 		return true;
 	}
-	const uint64_t number = lane->sent[end->peer] + earlier(ends, k);
-	lane->to_number[k] = number;
-	if (run->tape->quick)
-		lane->to[k] = (uintptr_t)run->own + collet_window_stage_at(
-			&run->arguments->window, run->number, 2 * run->tape->size);
+	const uint64_t number = state->sent[range->peer] + earlier_from_peer(ranges, k);
+	state->destination_message[k] = number;
+	if (run->plan->is_ll)
+		state->destination[k] = (uintptr_t)run->own_window + collet_window_ll_buffer_offset(
+			&run->arguments->window, run->channel_index, 2 * run->plan->size);
 	else
-		lane->to[k] = slot(run, end->peer, run->tape->rank, number);
-	return number < COLLET_TAPE_SLOTS || wait_for(run, word(run, COLLET_WINDOW_FREE, run->tape->rank, end->peer),
-						     number + 1 - COLLET_TAPE_SLOTS, end->peer);
+		state->destination[k] = slot_address(run, range->peer, run->plan->rank, number);
+	return number < COLLET_WINDOW_SLOTS ||
+	       wait_for(run, window_word(run, COLLET_WINDOW_FREE, run->plan->rank, range->peer),
+		       number + 1 - COLLET_WINDOW_SLOTS, range->peer);
 }
 
-DEVICE bool find_ends(const struct run *run, const struct piece *piece)
+DEVICE bool find_ranges(const struct plan_run *run, const struct segment *segment)
 {
 	bool found = true;
-	for (uint32_t k = thread_index(); k < piece->move->sources; k += thread_count())
-		found = find_source(run, piece, k) && found;
-	for (uint32_t k = thread_index(); k < piece->move->results; k += thread_count())
-		found = find_result(run, piece, k) && found;
+	for (uint32_t k = thread_index(); k < segment->move->source_count; k += thread_count())
+		found = find_source(run, segment, k) && found;
+	for (uint32_t k = thread_index(); k < segment->move->result_count; k += thread_count())
+		found = find_result(run, segment, k) && found;
 	return block_all(found);
 }
 
 /* Where in a piece: before its ends are waited for, before they are read, and before each message is sent and told. */
-enum { LATE_TO_WAIT, LATE_TO_FOLD, LATE_TO_SEND, LATE_TO_TELL = LATE_TO_SEND + COLLET_FOLD_MOST,
-	LATE_TIMES = LATE_TO_TELL + 2 * COLLET_FOLD_MOST };
+enum {
+	JITTER_BEFORE_WAIT,
+	JITTER_BEFORE_REDUCE,
+	JITTER_BEFORE_SEND,
+	JITTER_BEFORE_SIGNAL = JITTER_BEFORE_SEND + COLLET_SPAN_MAX_OPERANDS,
+	JITTER_POINTS = JITTER_BEFORE_SIGNAL + 2 * COLLET_SPAN_MAX_OPERANDS
+};
 
-DEVICE void late_to(const struct run *run, const struct piece *piece, uint32_t what)
+DEVICE void jitter_before(const struct plan_run *run, const struct segment *segment, uint32_t what)
 {
-	come_late(run, (piece->offset + piece->move->end) * LATE_TIMES + what);
+	add_jitter(run, (segment->offset + segment->move->first_range) * JITTER_POINTS + what);
 }
 
-DEVICE bool unpack(const struct run *run, const struct piece *piece)
+DEVICE bool ll_unpack(const struct plan_run *run, const struct segment *segment)
 {
-	bool there = true;
-	for (uint32_t k = 0; k < piece->move->sources && there; k++) {
-		const struct collet_tape_end *end = &piece->ends[k];
-		if (end->place != COLLET_TAPE_PEER)
+	bool has_arrived = true;
+	for (uint32_t k = 0; k < segment->move->source_count && has_arrived; k++) {
+		const struct collet_plan_range *range = &segment->ranges[k];
+		if (range->buffer != COLLET_PLAN_PEER)
 			continue;
-		const unsigned char *from = (const unsigned char *)(uintptr_t)slot(
-			run, run->tape->rank, end->peer, run->lane->from_number[k]);
+		const unsigned char *from = (const unsigned char *)(uintptr_t)slot_address(
+			run, run->plan->rank, range->peer, run->state->source_message[k]);
 		/* An empty message is its number alone. */
-		const uint64_t bytes = piece->count ? piece->count * run->tape->element_bytes : 1;
-		there = quick_receive(run, from, (unsigned char *)(uintptr_t)run->lane->from[k], bytes,
-			run->lane->from_number[k] + 1, end->peer);
+		const uint64_t bytes = segment->count ? segment->count * run->plan->element_bytes : 1;
+		has_arrived = ll_receive(run, from, (unsigned char *)(uintptr_t)run->state->source[k], bytes,
+			run->state->source_message[k] + 1, range->peer);
 	}
-	return block_all(there);
+	return block_all(has_arrived);
 }
 
-DEVICE void pack(const struct run *run, const struct piece *piece)
+DEVICE void ll_pack(const struct plan_run *run, const struct segment *segment)
 {
-	const struct collet_tape_end *ends = piece->ends + piece->move->sources;
+	const struct collet_plan_range *ranges = segment->ranges + segment->move->source_count;
 	block_sync();
-	for (uint32_t k = 0; k < piece->move->results; k++) {
-		if (ends[k].place != COLLET_TAPE_PEER)
+	for (uint32_t k = 0; k < segment->move->result_count; k++) {
+		if (ranges[k].buffer != COLLET_PLAN_PEER)
 			continue;
-		const uint64_t number = run->lane->to_number[k];
-		late_to(run, piece, LATE_TO_SEND + k);
-		quick_send((const unsigned char *)(uintptr_t)run->lane->to[k],
-			(unsigned char *)(uintptr_t)slot(run, ends[k].peer, run->tape->rank, number),
-			piece->count ? piece->count * run->tape->element_bytes : 1, number + 1);
+		const uint64_t number = run->state->destination_message[k];
+		jitter_before(run, segment, JITTER_BEFORE_SEND + k);
+		ll_send((const unsigned char *)(uintptr_t)run->state->destination[k],
+			(unsigned char *)(uintptr_t)slot_address(run, ranges[k].peer, run->plan->rank, number),
+			segment->count ? segment->count * run->plan->element_bytes : 1, number + 1);
 	}
 }
 
 /* *fenced: all that the block has done is to be seen before any of these flags, so one fence does. */
-DEVICE void tell_peer(
-	const struct run *run, enum collet_window_word which, uint32_t peer, uint64_t number, bool *fenced)
+DEVICE void signal_peer(
+	const struct plan_run *run, enum collet_window_word which, uint32_t peer, uint64_t number, bool *fenced)
 {
 	if (!*fenced)
 		fence_release();
 	*fenced = true;
-	flag_store_fenced(word(run, which, peer, run->tape->rank), number);
+	flag_store_fenced(window_word(run, which, peer, run->plan->rank), number);
 }
 
 /* Messages sent and taken: told to the peers, and counted. One thread, in order, so that no number goes back. */
-DEVICE void settle(const struct run *run, const struct piece *piece)
+DEVICE void signal_peers(const struct plan_run *run, const struct segment *segment)
 {
-	struct lane *lane = run->lane;
+	struct channel_state *state = run->state;
 	bool fenced = false;
-	for (uint32_t k = 0; k < piece->move->sources + piece->move->results; k++) {
-		const struct collet_tape_end *end = &piece->ends[k];
-		if (end->place != COLLET_TAPE_PEER)
+	for (uint32_t k = 0; k < segment->move->source_count + segment->move->result_count; k++) {
+		const struct collet_plan_range *range = &segment->ranges[k];
+		if (range->buffer != COLLET_PLAN_PEER)
 			continue;
-		late_to(run, piece, LATE_TO_TELL + k);
-		if (k < piece->move->sources)
-			tell_peer(run, COLLET_WINDOW_FREE, end->peer, ++lane->taken[end->peer], &fenced);
-		else if (run->tape->quick)
-			lane->sent[end->peer]++;
+		jitter_before(run, segment, JITTER_BEFORE_SIGNAL + k);
+		if (k < segment->move->source_count)
+			signal_peer(run, COLLET_WINDOW_FREE, range->peer, ++state->received[range->peer], &fenced);
+		else if (run->plan->is_ll)
+			state->sent[range->peer]++;
 		else
-			tell_peer(run, COLLET_WINDOW_FULL, end->peer, ++lane->sent[end->peer], &fenced);
+			signal_peer(run, COLLET_WINDOW_FULL, range->peer, ++state->sent[range->peer], &fenced);
 	}
 }
 
-DEVICE struct fold fold_of_piece(const struct run *run, const struct piece *piece)
+DEVICE struct reduction reduction_of_segment(const struct plan_run *run, const struct segment *segment)
 {
-	struct fold fold;
+	struct reduction reduction;
 	bool input = false;
-	for (uint32_t k = 0; k < piece->move->sources; k++)
-		input = input || piece->ends[k].place == COLLET_TAPE_INPUT;
-	fold.sources = run->lane->from;
-	fold.results = run->lane->to;
-	fold.scales = run->arguments->scaled && input ? run->lane->scales : NULL;
-	fold.source_count = piece->move->sources;
-	fold.result_count = piece->move->results;
-	fold.count = piece->count;
-	fold.worker = thread_index();
-	fold.workers = thread_count();
-	fold.op = run->arguments->op;
-	fold.divisor = piece->move->finish ? run->arguments->divisor : 1;
-	fold.inverse_f32 = fold.divisor > 1 ? 1.0f / (float)fold.divisor : 1.0f;
-	fold.inverse_f64 = fold.divisor > 1 ? 1.0 / fold.divisor : 1.0;
-	return fold;
+	for (uint32_t k = 0; k < segment->move->source_count; k++)
+		input = input || segment->ranges[k].buffer == COLLET_PLAN_INPUT;
+	reduction.sources = run->state->source;
+	reduction.results = run->state->destination;
+	reduction.scales = run->arguments->is_scaled && input ? run->state->scales : NULL;
+	reduction.source_count = segment->move->source_count;
+	reduction.result_count = segment->move->result_count;
+	reduction.count = segment->count;
+	reduction.worker = thread_index();
+	reduction.workers = thread_count();
+	reduction.op = run->arguments->op;
+	reduction.divisor = segment->move->is_final ? run->arguments->divisor : 1;
+	reduction.inverse_f32 = reduction.divisor > 1 ? 1.0f / (float)reduction.divisor : 1.0f;
+	reduction.inverse_f64 = reduction.divisor > 1 ? 1.0 / reduction.divisor : 1.0;
+	return reduction;
 }
 
 /* ---- A lane ---- */
 
-DEVICE void load_windows(const struct run *run, const struct collet_program_row *row)
+DEVICE void load_windows(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
 {
-	struct lane *lane = run->lane;
-	const uint64_t *windows =
-		(const uint64_t *)(const void *)reach(row->windows, run->tape->size * sizeof(uint64_t));
-	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count())
-		lane->windows[p] = (uintptr_t)reach(windows[p], collet_window_bytes(&run->arguments->window));
+	struct channel_state *state = run->state;
+	const uint64_t *windows = (const uint64_t *)(const void *)device_pointer(
+		rank_arguments->windows, run->plan->size * sizeof(uint64_t));
+	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count())
+		state->windows[p] = (uintptr_t)device_pointer(windows[p], collet_window_bytes(&run->arguments->window));
 	block_sync();
 }
 
-DEVICE void load_lane(const struct run *run, const struct collet_program_row *row)
+DEVICE void load_channel(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
 {
-	struct lane *lane = run->lane;
+	struct channel_state *state = run->state;
 	for (uint32_t b = thread_index(); b < 3; b += thread_count())
-		lane->buffers[b] = (uintptr_t)reach(row->buffers[b], row->bytes[b]);
+		state->buffers[b] = (uintptr_t)device_pointer(rank_arguments->buffers[b], rank_arguments->bytes[b]);
 	block_sync();
-	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count()) {
-		lane->sent[p] = *(const uint64_t *)(const void *)word(run, COLLET_WINDOW_SENT, run->tape->rank, p);
-		lane->taken[p] = *(const uint64_t *)(const void *)word(run, COLLET_WINDOW_TAKEN, run->tape->rank, p);
+	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count()) {
+		state->sent[p] =
+			*(const uint64_t *)(const void *)window_word(run, COLLET_WINDOW_SENT, run->plan->rank, p);
+		state->received[p] =
+			*(const uint64_t *)(const void *)window_word(run, COLLET_WINDOW_RECEIVED, run->plan->rank, p);
 	}
 	block_sync();
 }
 
-DEVICE void save_lane(const struct run *run)
+DEVICE void save_channel(const struct plan_run *run)
 {
 	block_sync();
-	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count()) {
-		*(uint64_t *)(void *)word(run, COLLET_WINDOW_SENT, run->tape->rank, p) = run->lane->sent[p];
-		*(uint64_t *)(void *)word(run, COLLET_WINDOW_TAKEN, run->tape->rank, p) = run->lane->taken[p];
+	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count()) {
+		*(uint64_t *)(void *)window_word(run, COLLET_WINDOW_SENT, run->plan->rank, p) = run->state->sent[p];
+		*(uint64_t *)(void *)window_word(run, COLLET_WINDOW_RECEIVED, run->plan->rank, p) = run->state->received[p];
 	}
 }
 
-DEVICE void fold_as(uint32_t dtype, const struct fold *fold)
+DEVICE void reduce_as(uint32_t dtype, const struct reduction *reduction)
 {
 	switch (dtype) {
-	case COLLET_I8: fold_called_i8(fold); break;
-	case COLLET_U8: fold_called_u8(fold); break;
-	case COLLET_I32: fold_called_i32(fold); break;
-	case COLLET_U32: fold_called_u32(fold); break;
-	case COLLET_I64: fold_called_i64(fold); break;
-	case COLLET_U64: fold_called_u64(fold); break;
-	case COLLET_F16: fold_called_f16(fold); break;
-	case COLLET_BF16: fold_called_bf16(fold); break;
-	case COLLET_F32: fold_called_f32(fold); break;
-	case COLLET_F64: fold_called_f64(fold); break;
-	case COLLET_F8E4M3: fold_called_f8e4m3(fold); break;
-	case COLLET_F8E5M2: fold_called_f8e5m2(fold); break;
+	case COLLET_I8: reduce_called_i8(reduction); break;
+	case COLLET_U8: reduce_called_u8(reduction); break;
+	case COLLET_I32: reduce_called_i32(reduction); break;
+	case COLLET_U32: reduce_called_u32(reduction); break;
+	case COLLET_I64: reduce_called_i64(reduction); break;
+	case COLLET_U64: reduce_called_u64(reduction); break;
+	case COLLET_F16: reduce_called_f16(reduction); break;
+	case COLLET_BF16: reduce_called_bf16(reduction); break;
+	case COLLET_F32: reduce_called_f32(reduction); break;
+	case COLLET_F64: reduce_called_f64(reduction); break;
+	case COLLET_F8E4M3: reduce_called_f8e4m3(reduction); break;
+	case COLLET_F8E5M2: reduce_called_f8e5m2(reduction); break;
 	default: break;
 	}
 }
 
 /* false: it was told to give up. */
-CALLED bool run_piece(const struct run *run, const struct piece *piece)
+DEVICE_NOINLINE bool run_segment(const struct plan_run *run, const struct segment *segment)
 {
-	late_to(run, piece, LATE_TO_WAIT);
-	if (!find_ends(run, piece) || (run->tape->quick && !unpack(run, piece)))
+	jitter_before(run, segment, JITTER_BEFORE_WAIT);
+	if (!find_ranges(run, segment) || (run->plan->is_ll && !ll_unpack(run, segment)))
 		return false;
-	late_to(run, piece, LATE_TO_FOLD);
-	struct fold fold = fold_of_piece(run, piece);
-	if (fold.source_count == 1 && !fold.scales && fold.divisor <= 1) {
-		fold.count *= run->tape->element_bytes;
-		copy(&fold);
+	jitter_before(run, segment, JITTER_BEFORE_REDUCE);
+	struct reduction reduction = reduction_of_segment(run, segment);
+	if (reduction.source_count == 1 && !reduction.scales && reduction.divisor <= 1) {
+		reduction.count *= run->plan->element_bytes;
+		copy(&reduction);
 	} else {
-		fold_as(run->arguments->dtype, &fold);
+		reduce_as(run->arguments->dtype, &reduction);
 	}
-	if (run->tape->quick)
-		pack(run, piece);
+	if (run->plan->is_ll)
+		ll_pack(run, segment);
 	block_sync();
 	if (thread_index() == 0)
-		settle(run, piece);
+		signal_peers(run, segment);
 	block_sync();
 	return true;
 }
 
 /* What this rank was launched for, to all others: they find out, as they wait or in the end, if it was for another call
  * than they were. */
-DEVICE void announce(const struct run *run)
+DEVICE void announce_launch(const struct plan_run *run)
 {
-	const uint64_t called = collet_called(run->launch, run->signature);
-	if (!run->signature || run->number)
+	const uint64_t launch_id = collet_launch_id(run->launch, run->signature);
+	if (!run->signature || run->channel_index)
 		return;
-	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count())
-		if (p != run->tape->rank)
-			line_store((unsigned char *)(uintptr_t)run->lane->windows[p] +
-					collet_window_word_at(&run->arguments->window, COLLET_WINDOW_CALLED, 0,
-						run->tape->rank) +
-					run->launch % COLLET_CALLED_SLOTS * 16,
-				called, called);
+	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count())
+		if (p != run->plan->rank)
+			line_store((unsigned char *)(uintptr_t)run->state->windows[p] +
+					collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LAUNCH_ID, 0,
+						run->plan->rank) +
+					run->launch % COLLET_LAUNCH_ID_SLOTS * 16,
+				launch_id, launch_id);
 }
 
 /* What went well may have been a sum of what others took for a maximum. */
-DEVICE void compare_calls(const struct run *run)
+DEVICE void check_mismatch(const struct plan_run *run)
 {
-	if (run->number)
+	if (run->channel_index)
 		return;
-	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count())
-		if (disagrees(run, p))
-			abort_store(run->abort, COLLET_DISAGREES | p);
+	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count())
+		if (has_mismatch(run, p))
+			abort_store(run->abort, COLLET_ABORT_MISMATCH | p);
 }
 
 /* The last lane to end counts the launch, and tells the host. */
-DEVICE void tell(const struct run *run, const struct collet_program_row *row)
+DEVICE void signal_host(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
 {
 	block_sync();
 	if (thread_index())
 		return;
-	unsigned char *left = run->own + collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LEFT, 0, 0);
+	unsigned char *left =
+		run->own_window + collet_window_word_at(&run->arguments->window, COLLET_WINDOW_ENDED_CHANNELS, 0, 0);
 	if (flag_add(left, 1) + 1 < block_count())
 		return;
 	*(uint64_t *)(void *)left = 0;
-	*(uint64_t *)(void *)(run->own +
+	*(uint64_t *)(void *)(run->own_window +
 		collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0)) = run->launch + 1;
-	if (row->done)
-		flag_release(reach(row->done, sizeof(uint64_t)), row->ticket);
+	if (rank_arguments->done)
+		flag_release(device_pointer(rank_arguments->done, sizeof(uint64_t)), rank_arguments->ticket);
 }
 
 /* Given up, the numbers in the window mean nothing any more: it is done with, and later launches leave at once. */
-DEVICE void run_lane(const struct collet_program_arguments *arguments)
+DEVICE void run_channel(const struct collet_plan_arguments *arguments)
 {
-	SHARED struct lane lane;
-	SHARED struct run run;
-	const struct collet_program_row *row = &arguments->rows[block_row()];
-	struct cursor cursor = { 0, 0, 0, 0, 0, 0, false, false };
-	struct piece piece;
-	run.tape = (const struct collet_tape *)(const void *)reach(row->tape, row->tape_bytes);
-	run.number = block_index();
-	run.part = run.number / run.tape->channels;
-	run.channel = run.number % run.tape->channels;
-	if (run.part >= run.tape->parts)
+	SHARED struct channel_state state;
+	SHARED struct plan_run run;
+	const struct collet_plan_rank *rank_arguments = &arguments->ranks[block_row()];
+	struct plan_cursor cursor = { 0, 0, 0, 0, 0, 0, false, false };
+	struct segment segment;
+	run.plan = (const struct collet_kernel_plan *)(const void *)device_pointer(
+		rank_arguments->plan, rank_arguments->plan_bytes);
+	run.channel_index = block_index();
+	run.part = run.channel_index / run.plan->channels_per_part;
+	run.part_channel = run.channel_index % run.plan->channels_per_part;
+	if (run.part >= run.plan->parts)
 		return;
 	run.arguments = arguments;
-	run.abort = reach(row->abort, sizeof(uint32_t));
-	run.left = row->left ? reach(row->left, sizeof(uint64_t)) : NULL;
-	run.until = row->timeout_ns ? clock_ns() + row->timeout_ns : 0;
-	run.lane = &lane;
+	run.abort = device_pointer(rank_arguments->abort, sizeof(uint32_t));
+	run.left_ranks =
+		rank_arguments->left_ranks ? device_pointer(rank_arguments->left_ranks, sizeof(uint64_t)) : NULL;
+	run.deadline_ns = rank_arguments->timeout_ns ? clock_ns() + rank_arguments->timeout_ns : 0;
+	run.state = &state;
 	run.jitter = arguments->jitter;
-	load_windows(&run, row);
-	run.own = (unsigned char *)(uintptr_t)lane.windows[run.tape->rank];
-	run.signature = row->signature;
-	run.launch = *(const uint64_t *)(const void *)(run.own +
+	load_windows(&run, rank_arguments);
+	run.own_window = (unsigned char *)(uintptr_t)state.windows[run.plan->rank];
+	run.signature = rank_arguments->signature;
+	run.launch = *(const uint64_t *)(const void *)(run.own_window +
 		collet_window_word_at(&arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0));
-	cursor.step = run.tape->steps[run.part];
-	cursor.end = run.tape->steps[run.part + 1];
-	bool fine = block_all(!abort_load(run.abort));
-	if (fine) {
-		announce(&run);
-		load_lane(&run, row);
+	cursor.step = run.plan->first_step[run.part];
+	cursor.end_step = run.plan->first_step[run.part + 1];
+	bool ok = block_all(!abort_load(run.abort));
+	if (ok) {
+		announce_launch(&run);
+		load_channel(&run, rank_arguments);
 	}
-	while (fine && next_piece(&run, &cursor, &piece))
-		fine = run_piece(&run, &piece);
-	if (fine && !cursor.failed) {
-		save_lane(&run);
-		compare_calls(&run);
+	while (ok && next_segment(&run, &cursor, &segment))
+		ok = run_segment(&run, &segment);
+	if (ok && !cursor.failed) {
+		save_channel(&run);
+		check_mismatch(&run);
 	}
-	tell(&run, row);
+	signal_host(&run, rank_arguments);
 }
 
 #endif

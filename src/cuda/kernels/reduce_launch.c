@@ -5,116 +5,119 @@
 #include "core/types.h"
 #include "cuda/kernels/kernel_set.h"
 
-_Static_assert(sizeof(struct collet_fold_arguments) <= 4096, "what every driver passes by value");
-_Static_assert(3 * COLLET_FOLD_MOST <= COLLET_FOLD_WORDS, "any one span fits");
+_Static_assert(sizeof(struct collet_span_arguments) <= 4096, "what every driver passes by value");
+_Static_assert(3 * COLLET_SPAN_MAX_OPERANDS <= COLLET_LAUNCH_WORDS, "any one span fits");
 
 /* A launch in the making. */
-struct laying {
+struct span_batch {
 	enum collet_gpu_kernel kernel;
 	uint32_t words;
-	uint64_t most;         /* 16-byte pieces of the longest span */
-	struct collet_fold_arguments arguments;
+	uint64_t longest;      /* 16-byte pieces of the longest span */
+	struct collet_span_arguments arguments;
 };
 
-enum kind { FOLDS, COPIES, EXCHANGES, KINDS };
+enum kind { SPANS_REDUCED, SPANS_COPIED, SPANS_SWAPPED, SPAN_KINDS };
 
-static void begin(struct laying *laying, const struct collet_fold *fold, enum kind kind)
+static void begin(struct span_batch *batch, const struct collet_gpu_reduction *reduction, enum kind kind)
 {
-	static const enum collet_gpu_kernel kernels[KINDS] = {
-		[COPIES] = COLLET_GPU_copy, [EXCHANGES] = COLLET_GPU_exchange };
-	const uint32_t divisor = fold->op == COLLET_AVERAGE && fold->average_of > 1 ? fold->average_of : 1;
-	laying->kernel =
-		kind == FOLDS ? (enum collet_gpu_kernel)(COLLET_GPU_fold_i8 + fold->dtype) : kernels[kind];
-	laying->words = 0;
-	laying->most = 0;
-	laying->arguments.op = fold->op;
-	laying->arguments.divisor = kind == FOLDS ? divisor : 1;
-	laying->arguments.item_count = 0;
+	static const enum collet_gpu_kernel kernels[SPAN_KINDS] = {
+		[SPANS_COPIED] = COLLET_GPU_copy, [SPANS_SWAPPED] = COLLET_GPU_swap };
+	const uint32_t divisor =
+		reduction->op == COLLET_AVERAGE && reduction->average_of > 1 ? reduction->average_of : 1;
+	batch->kernel = kind == SPANS_REDUCED ? (enum collet_gpu_kernel)(COLLET_GPU_reduce_i8 + reduction->dtype)
+					      : kernels[kind];
+	batch->words = 0;
+	batch->longest = 0;
+	batch->arguments.op = reduction->op;
+	batch->arguments.divisor = kind == SPANS_REDUCED ? divisor : 1;
+	batch->arguments.item_count = 0;
 }
 
-static enum kind kind_of(const struct collet_fold *fold, const struct collet_fold_span *span)
+static enum kind kind_of(const struct collet_gpu_reduction *reduction, const struct collet_gpu_span *span)
 {
-	if (span->exchanges)
-		return EXCHANGES;
-	return span->source_count == 1 && !span->scales && !(fold->op == COLLET_AVERAGE && fold->average_of > 1) ?
-		COPIES : FOLDS;
+	if (span->is_swap)
+		return SPANS_SWAPPED;
+	return span->source_count == 1 && !span->scales &&
+			       !(reduction->op == COLLET_AVERAGE && reduction->average_of > 1)
+		       ? SPANS_COPIED
+		       : SPANS_REDUCED;
 }
 
-static uint32_t words_of(const struct collet_fold_span *span)
+static uint32_t words_of(const struct collet_gpu_span *span)
 {
 	return span->source_count + span->result_count + (span->scales ? span->source_count : 0);
 }
 
-static bool has_room(const struct laying *laying, const struct collet_fold_span *span)
+static bool has_room(const struct span_batch *batch, const struct collet_gpu_span *span)
 {
-	return laying->arguments.item_count < COLLET_FOLD_SPANS &&
-		laying->words + words_of(span) <= COLLET_FOLD_WORDS;
+	return batch->arguments.item_count < COLLET_LAUNCH_SPANS &&
+		batch->words + words_of(span) <= COLLET_LAUNCH_WORDS;
 }
 
-static void add(struct laying *laying, const struct collet_fold_span *span, size_t element_bytes)
+static void add(struct span_batch *batch, const struct collet_gpu_span *span, size_t element_bytes)
 {
-	const bool moves = laying->kernel == COLLET_GPU_copy || laying->kernel == COLLET_GPU_exchange;
+	const bool moves = batch->kernel == COLLET_GPU_copy || batch->kernel == COLLET_GPU_swap;
 	const uint64_t pieces = (span->count * element_bytes + 15) / 16;
-	uint64_t *word = laying->arguments.words + laying->words;
-	laying->arguments.items[laying->arguments.item_count++] = (struct collet_fold_item){
+	uint64_t *window_word = batch->arguments.words + batch->words;
+	batch->arguments.items[batch->arguments.item_count++] = (struct collet_span_item){
 		.count = moves ? span->count * element_bytes : span->count,
-		.at = (uint16_t)laying->words,
-		.sources = (uint8_t)span->source_count,
-		.results = (uint8_t)span->result_count,
-		.scaled = span->scales != NULL,
+		.first_word = (uint16_t)batch->words,
+		.source_count = (uint8_t)span->source_count,
+		.result_count = (uint8_t)span->result_count,
+		.is_scaled = span->scales != NULL,
 	};
 	for (uint32_t k = 0; k < span->source_count; k++)
-		*word++ = (uintptr_t)span->sources[k];
+		*window_word++ = (uintptr_t)span->sources[k];
 	for (uint32_t k = 0; k < span->result_count; k++)
-		*word++ = (uintptr_t)span->results[k];
+		*window_word++ = (uintptr_t)span->results[k];
 	if (span->scales)
-		memcpy(word, span->scales, span->source_count * sizeof(*span->scales));
-	laying->words += words_of(span);
-	laying->most = pieces > laying->most ? pieces : laying->most;
+		memcpy(window_word, span->scales, span->source_count * sizeof(*span->scales));
+	batch->words += words_of(span);
+	batch->longest = pieces > batch->longest ? pieces : batch->longest;
 }
 
 /* As many blocks as run at once, shared among the spans, but none without a piece for each of its threads. */
-static collet_status launch(const struct collet_kernel_set *set, const struct laying *laying, cu_stream stream)
+static collet_status launch(const struct collet_kernel_set *set, const struct span_batch *batch, cu_stream stream)
 {
-	const uint32_t rows = laying->arguments.item_count;
+	const uint32_t rows = batch->arguments.item_count;
 	if (!rows)
 		return COLLET_OK;
-	const uint64_t useful = (laying->most + COLLET_BLOCK_THREADS - 1) / COLLET_BLOCK_THREADS;
-	const uint64_t resident = (set->resident[laying->kernel] + rows - 1) / rows;
+	const uint64_t useful = (batch->longest + COLLET_BLOCK_THREADS - 1) / COLLET_BLOCK_THREADS;
+	const uint64_t resident = (set->resident_blocks[batch->kernel] + rows - 1) / rows;
 	const uint32_t columns = (uint32_t)(useful < resident ? useful : resident);
-	return collet_kernel_launch(set, laying->kernel, columns, rows, &laying->arguments, stream);
+	return collet_kernel_launch(set, batch->kernel, columns, rows, &batch->arguments, stream);
 }
 
 /* The spans of this kind. */
-static collet_status launch_kind(const struct collet_kernel_set *set, const struct collet_fold *fold,
-	const struct collet_fold_span *spans, uint32_t span_count, enum kind kind, cu_stream stream)
+static collet_status launch_kind(const struct collet_kernel_set *set, const struct collet_gpu_reduction *reduction,
+	const struct collet_gpu_span *spans, uint32_t span_count, enum kind kind, cu_stream stream)
 {
-	const size_t element_bytes = collet_dtype_bytes(fold->dtype);
-	struct laying laying;
+	const size_t element_bytes = collet_dtype_bytes(reduction->dtype);
+	struct span_batch batch;
 	collet_status status = COLLET_OK;
-	begin(&laying, fold, kind);
+	begin(&batch, reduction, kind);
 	for (uint32_t s = 0; s < span_count && status == COLLET_OK; s++) {
-		const struct collet_fold_span *span = &spans[s];
-		assert(span->source_count >= 1 && span->source_count <= COLLET_FOLD_MOST);
-		assert(span->result_count >= 1 && span->result_count <= COLLET_FOLD_MOST);
-		assert(!span->exchanges || (span->source_count == 2 && span->result_count == 2));
-		if (!span->count || kind_of(fold, span) != kind)
+		const struct collet_gpu_span *span = &spans[s];
+		assert(span->source_count >= 1 && span->source_count <= COLLET_SPAN_MAX_OPERANDS);
+		assert(span->result_count >= 1 && span->result_count <= COLLET_SPAN_MAX_OPERANDS);
+		assert(!span->is_swap || (span->source_count == 2 && span->result_count == 2));
+		if (!span->count || kind_of(reduction, span) != kind)
 			continue;
-		if (!has_room(&laying, span)) {
-			status = launch(set, &laying, stream);
-			begin(&laying, fold, kind);
+		if (!has_room(&batch, span)) {
+			status = launch(set, &batch, stream);
+			begin(&batch, reduction, kind);
 		}
-		add(&laying, span, element_bytes);
+		add(&batch, span, element_bytes);
 	}
-	return status == COLLET_OK ? launch(set, &laying, stream) : status;
+	return status == COLLET_OK ? launch(set, &batch, stream) : status;
 }
 
-collet_status collet_fold_launch(const struct collet_kernel_set *set, const struct collet_fold *fold,
-	const struct collet_fold_span *spans, uint32_t span_count, cu_stream stream)
+collet_status collet_gpu_spans_launch(const struct collet_kernel_set *set, const struct collet_gpu_reduction *reduction,
+	const struct collet_gpu_span *spans, uint32_t span_count, cu_stream stream)
 {
-	assert(collet_op_supports(fold->op, fold->dtype) && fold->op != COLLET_USER);
+	assert(collet_op_supports(reduction->op, reduction->dtype) && reduction->op != COLLET_USER);
 	collet_status status = COLLET_OK;
-	for (int kind = 0; kind < KINDS && status == COLLET_OK; kind++)
-		status = launch_kind(set, fold, spans, span_count, (enum kind)kind, stream);
+	for (int kind = 0; kind < SPAN_KINDS && status == COLLET_OK; kind++)
+		status = launch_kind(set, reduction, spans, span_count, (enum kind)kind, stream);
 	return status;
 }

@@ -6,18 +6,18 @@
 #include <string.h>
 
 enum {
-	GPUS = 64,
-	CONNECTIONS = 8,             /* a driver's queues for kernels of one process, unless it is told otherwise */
-	STREAMS_OF_A_RANK = 2        /* its program's, and its communicator's own */
+	MAX_GPUS = 64,
+	DEFAULT_CONNECTIONS = 8,     /* a driver's queues for kernels of one process, unless it is told otherwise */
+	STREAMS_PER_RANK = 2         /* its program's, and its communicator's own */
 };
 
 /* A rank that has left is waited for no more. */
 static const uint64_t LEFT = UINT64_MAX;
 
-struct collet_together {
-	struct collet_together *next;
-	uint64_t group;
-	uint32_t size, users;
+struct collet_co_resident {
+	struct collet_co_resident *next;
+	uint64_t comm_id;
+	uint32_t size, ref_count;
 	struct member {
 		_Atomic uint64_t calls; /* made; LEFT, too, of those that are not of this process */
 		/* NULL: it shows none. Of one that has left, what it had called: others may find out only then that
@@ -30,8 +30,8 @@ struct collet_together {
 /* The process's: contexts of the library are their ranks' own, and what one of them takes of a GPU the others lack. */
 static struct {
 	pthread_mutex_t lock;
-	uint32_t taken[GPUS];        /* blocks */
-	struct collet_together *first;
+	uint32_t taken[MAX_GPUS];    /* blocks */
+	struct collet_co_resident *first;
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- What the driver has been told ---- */
@@ -45,17 +45,17 @@ static bool is_set(const char *name)
 static uint32_t connections(void)
 {
 	const char *value = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-	const long number = value ? strtol(value, NULL, 10) : CONNECTIONS;
-	return number < 1 ? CONNECTIONS : number > UINT16_MAX ? UINT16_MAX : (uint32_t)number;
+	const long number = value ? strtol(value, NULL, 10) : DEFAULT_CONNECTIONS;
+	return number < 1 ? DEFAULT_CONNECTIONS : number > UINT16_MAX ? UINT16_MAX : (uint32_t)number;
 }
 
-const char *collet_together_doubt(uint32_t ranks)
+const char *collet_co_resident_obstacle(uint32_t ranks)
 {
 	if (is_set("CUDA_LAUNCH_BLOCKING"))
 		return "CUDA_LAUNCH_BLOCKING is set, and each launch waits for its kernel's end";
 	if (is_set("NV_SANITIZER_INJECTION_PORT_BASE"))
 		return "compute-sanitizer may have one kernel run after the other";
-	if (ranks * STREAMS_OF_A_RANK > connections())
+	if (ranks * STREAMS_PER_RANK > connections())
 		return "the ranks' streams would share the driver's queues, where one waits for another; "
 		       "CUDA_DEVICE_MAX_CONNECTIONS, set before the driver is initialised, to twice the ranks (at most "
 		       "32) gives more";
@@ -64,22 +64,22 @@ const char *collet_together_doubt(uint32_t ranks)
 
 /* ---- Room ---- */
 
-bool collet_together_take(int ordinal, uint32_t blocks, uint32_t resident, bool counted)
+bool collet_co_resident_reserve_blocks(int ordinal, uint32_t blocks, uint32_t resident, bool is_forced)
 {
-	if (ordinal < 0 || ordinal >= GPUS)
-		return counted;
+	if (ordinal < 0 || ordinal >= MAX_GPUS)
+		return is_forced;
 	pthread_mutex_lock(&process.lock);
-	uint32_t *taken = &process.taken[ordinal];
-	const bool fits = *taken <= resident && blocks <= resident - *taken;
-	if (fits || counted)
-		*taken += blocks;
+	uint32_t *reserved = &process.taken[ordinal];
+	const bool fits = *reserved <= resident && blocks <= resident - *reserved;
+	if (fits || is_forced)
+		*reserved += blocks;
 	pthread_mutex_unlock(&process.lock);
-	return fits || counted;
+	return fits || is_forced;
 }
 
-void collet_together_give(int ordinal, uint32_t blocks)
+void collet_co_resident_release_blocks(int ordinal, uint32_t blocks)
 {
-	if (ordinal < 0 || ordinal >= GPUS)
+	if (ordinal < 0 || ordinal >= MAX_GPUS)
 		return;
 	pthread_mutex_lock(&process.lock);
 	process.taken[ordinal] -= blocks;
@@ -89,21 +89,21 @@ void collet_together_give(int ordinal, uint32_t blocks)
 /* ---- Calls ---- */
 
 /* Under lock. */
-static struct collet_together *find(uint64_t group)
+static struct collet_co_resident *find(uint64_t comm_id)
 {
-	struct collet_together *found = process.first;
-	while (found && found->group != group)
+	struct collet_co_resident *found = process.first;
+	while (found && found->comm_id != comm_id)
 		found = found->next;
 	return found;
 }
 
 /* Under lock. */
-static struct collet_together *make(uint64_t group, uint32_t size)
+static struct collet_co_resident *make(uint64_t comm_id, uint32_t size)
 {
-	struct collet_together *made = malloc(sizeof(*made) + size * sizeof(made->members[0]));
+	struct collet_co_resident *made = malloc(sizeof(*made) + size * sizeof(made->members[0]));
 	if (!made)
 		return NULL;
-	*made = (struct collet_together){ .next = process.first, .group = group, .size = size };
+	*made = (struct collet_co_resident){ .next = process.first, .comm_id = comm_id, .size = size };
 	memset(made->members, 0, size * sizeof(made->members[0]));
 	for (uint32_t r = 0; r < size; r++)
 		atomic_init(&made->members[r].calls, LEFT);
@@ -111,69 +111,70 @@ static struct collet_together *make(uint64_t group, uint32_t size)
 	return made;
 }
 
-struct collet_together *collet_together_join(uint64_t group, uint32_t rank, uint32_t size)
+struct collet_co_resident *collet_co_resident_join(uint64_t comm_id, uint32_t rank, uint32_t size)
 {
 	pthread_mutex_lock(&process.lock);
-	struct collet_together *together = find(group);
-	if (!together)
-		together = make(group, size);
-	if (together) {
-		together->users++;
-		atomic_store_explicit(&together->members[rank].calls, 0, memory_order_relaxed);
+	struct collet_co_resident *co_resident = find(comm_id);
+	if (!co_resident)
+		co_resident = make(comm_id, size);
+	if (co_resident) {
+		co_resident->ref_count++;
+		atomic_store_explicit(&co_resident->members[rank].calls, 0, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&process.lock);
-	return together;
+	return co_resident;
 }
 
-void collet_together_leave(struct collet_together *together, uint32_t rank)
+void collet_co_resident_leave(struct collet_co_resident *co_resident, uint32_t rank)
 {
-	if (!together)
+	if (!co_resident)
 		return;
 	pthread_mutex_lock(&process.lock);
-	struct member *member = &together->members[rank];
-	const bool last = !--together->users;
+	struct member *member = &co_resident->members[rank];
+	const bool last = !--co_resident->ref_count;
 	if (member->recorder && !last && collet_recorder_copy(&member->left, member->recorder) == COLLET_OK)
 		member->recorder = &member->left;
 	else
 		member->recorder = NULL;
 	atomic_store_explicit(&member->calls, LEFT, memory_order_relaxed);
-	struct collet_together **at = &process.first;
-	while (last && *at != together)
+	struct collet_co_resident **at = &process.first;
+	while (last && *at != co_resident)
 		at = &(*at)->next;
 	if (last)
-		*at = together->next;
+		*at = co_resident->next;
 	pthread_mutex_unlock(&process.lock);
 	if (!last)
 		return;
-	for (uint32_t r = 0; r < together->size; r++)
-		collet_recorder_deinit(&together->members[r].left);
-	free(together);
+	for (uint32_t r = 0; r < co_resident->size; r++)
+		collet_recorder_deinit(&co_resident->members[r].left);
+	free(co_resident);
 }
 
 /* Relaxed, both: they order nothing but what the driver is asked for, which has locks of its own. */
-uint64_t collet_together_call(struct collet_together *together, uint32_t rank)
+uint64_t collet_co_resident_count_call(struct collet_co_resident *co_resident, uint32_t rank)
 {
-	return atomic_fetch_add_explicit(&together->members[rank].calls, 1, memory_order_relaxed) + 1;
+	return atomic_fetch_add_explicit(&co_resident->members[rank].calls, 1, memory_order_relaxed) + 1;
 }
 
-bool collet_together_have_called(const struct collet_together *together, uint64_t number)
+bool collet_co_resident_all_called(const struct collet_co_resident *co_resident, uint64_t number)
 {
-	for (uint32_t r = 0; r < together->size; r++)
-		if (atomic_load_explicit(&together->members[r].calls, memory_order_relaxed) < number)
+	for (uint32_t r = 0; r < co_resident->size; r++)
+		if (atomic_load_explicit(&co_resident->members[r].calls, memory_order_relaxed) < number)
 			return false;
 	return true;
 }
 
-void collet_together_show(struct collet_together *together, uint32_t rank, const struct collet_recorder *recorder)
+void collet_co_resident_set_recorder(
+	struct collet_co_resident *co_resident, uint32_t rank, const struct collet_recorder *recorder)
 {
 	pthread_mutex_lock(&process.lock);
-	together->members[rank].recorder = recorder;
+	co_resident->members[rank].recorder = recorder;
 	pthread_mutex_unlock(&process.lock);
 }
 
 /* Under lock, while which neither recorder goes. */
-static bool differ(const struct collet_recorder *own, const struct collet_recorder *others, struct collet_record *mine,
-	struct collet_record *theirs)
+static bool records_differ(const struct collet_recorder *own, const struct collet_recorder *others,
+	struct collet_record *mine, struct collet_record *theirs)
 {
 	const uint64_t own_calls = collet_recorder_count(own), others_calls = collet_recorder_count(others);
 	const uint64_t calls = own_calls < others_calls ? own_calls : others_calls;
@@ -184,19 +185,19 @@ static bool differ(const struct collet_recorder *own, const struct collet_record
 	return false;
 }
 
-bool collet_together_has_left(const struct collet_together *together, uint32_t rank)
+bool collet_co_resident_has_left(const struct collet_co_resident *co_resident, uint32_t rank)
 {
-	return atomic_load_explicit(&together->members[rank].calls, memory_order_relaxed) == LEFT;
+	return atomic_load_explicit(&co_resident->members[rank].calls, memory_order_relaxed) == LEFT;
 }
 
-bool collet_together_differ(const struct collet_together *together, uint32_t rank, uint32_t other,
+bool collet_co_resident_find_mismatch(const struct collet_co_resident *co_resident, uint32_t rank, uint32_t other,
 	struct collet_call *own, struct collet_call *others)
 {
 	struct collet_record mine, theirs;
 	pthread_mutex_lock(&process.lock);
-	const struct collet_recorder *recorder = together->members[rank].recorder,
-				     *another = together->members[other].recorder;
-	const bool found = recorder && another && differ(recorder, another, &mine, &theirs);
+	const struct collet_recorder *recorder = co_resident->members[rank].recorder,
+				     *another = co_resident->members[other].recorder;
+	const bool found = recorder && another && records_differ(recorder, another, &mine, &theirs);
 	pthread_mutex_unlock(&process.lock);
 	if (found) {
 		*own = mine.call;

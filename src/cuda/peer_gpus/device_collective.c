@@ -30,25 +30,25 @@ static struct collet_shape shape_of(
 	return shape;
 }
 
-static struct collet_executor_call devcoll_call_of(const struct collet_device_collectives *devcolls,
+static struct collet_devcoll_call devcoll_call_of(const struct collet_device_collectives *devcolls,
 	const struct collet_call_arguments *call, const struct collet_request *request, const collet_how *how)
 {
-	struct collet_executor_call made = {
+	struct collet_devcoll_call made = {
 		.program = request->program,
 		.shape = shape_of(devcolls->comm, call, request),
-		.listed = call->input != NULL,
+		.is_vector = call->input != NULL,
 		.dtype = call->dtype,
 		.op = call->op,
 		.scale = how->scale,
 		.signature = request->call_signature,
 		.timeout_ns = -1,
 	};
-	made.taping = collet_executor_cut(devcolls->device_comm, made.program, &made.shape,
+	made.options = collet_device_comm_options(devcolls->device_comm, made.program, &made.shape,
 		collet_dtype_bytes(call->dtype), request->counted_bytes, how->segment_bytes, how->channels);
 	return made;
 }
 
-static void set_buffers(struct collet_executor_call *call, const struct devcoll *devcoll)
+static void set_buffers(struct collet_devcoll_call *call, const struct devcoll *devcoll)
 {
 	call->input = devcoll->buffers[COLLET_SEND_BUFFER].device_address;
 	call->result = devcoll->buffers[COLLET_RECV_BUFFER].device_address;
@@ -83,9 +83,9 @@ static void free_request(collet_comm *comm, struct collet_request *request)
 bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collective collective,
 	const struct collet_shape *shape, collet_dtype dtype)
 {
-	return comm->device_collectives && (!comm->device_collectives->has_leader ||
-						   collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <=
-							   COLLET_EXECUTOR_LED_MOST_BYTES);
+	return comm->device_collectives &&
+	       (!comm->device_collectives->has_leader ||
+		       collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <= COLLET_DEVCOLL_MAX_BYTES);
 }
 
 struct collet_choice_basis collet_device_collectives_choices(const collet_comm *comm)
@@ -126,7 +126,7 @@ static collet_status prepare_plan(struct collet_device_collectives *devcolls, st
 	struct collet_engine *engine = devcolls->comm->state.engine;
 	collet_engine_lock(engine);
 	const collet_status status =
-		collet_executor_prepare(devcolls->device_comm, &devcoll->call, &devcoll->plan);
+		collet_device_comm_prepare(devcolls->device_comm, &devcoll->call, &devcoll->plan);
 	collet_engine_unlock(engine);
 	return status;
 }
@@ -138,13 +138,13 @@ static collet_status run(struct collet_device_collectives *devcolls, const struc
 	struct collet_request *request, const struct devcoll_scope *scope)
 {
 	struct collet_comm_state *state = &devcolls->comm->state;
-	struct collet_executor_call *call = &devcoll->call;
+	struct collet_devcoll_call *call = &devcoll->call;
 	*call = devcoll_call_of(devcolls, arguments, request, how);
 	collet_status status = prepare_plan(devcolls, devcoll);
 	if (status == COLLET_OK)
 		status = devcoll_find_buffers(devcoll, arguments->function, buffers);
-	if (status == COLLET_OK && call->listed)
-		status = devcoll_set_parts(devcoll, call->taping.element_bytes, call->shape.size, &call->shape.result);
+	if (status == COLLET_OK && call->is_vector)
+		status = devcoll_set_parts(devcoll, call->options.element_bytes, call->shape.size, &call->shape.result);
 	if (status == COLLET_OK) {
 		set_buffers(call, devcoll);
 		if (how->stream)
@@ -229,12 +229,12 @@ static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[
 	char mine[160], theirs[160];
 	if (!devcolls->has_leader)
 		return false;
-	bool left = collet_together_has_left(devcolls->co_resident, rank);
-	while (!collet_together_differ(devcolls->co_resident, comm->state.rank, rank, &own, &others)) {
+	bool left = collet_co_resident_has_left(devcolls->co_resident, rank);
+	while (!collet_co_resident_find_mismatch(devcolls->co_resident, comm->state.rank, rank, &own, &others)) {
 		if (left || collet_clock_ns() >= deadline)
 			return false;
 		sched_yield();
-		left = collet_together_has_left(devcolls->co_resident, rank);
+		left = collet_co_resident_has_left(devcolls->co_resident, rank);
 	}
 	collet_call_describe(&own, mine, sizeof(mine));
 	collet_call_describe(&others, theirs, sizeof(theirs));
@@ -246,18 +246,18 @@ static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[
 }
 
 /* What a kernel complains of, in words. */
-static collet_status describe_complaint(const collet_comm *comm, enum collet_executor_complaint complaint,
-	uint32_t rank, char sentence[COLLET_ERROR_BYTES])
+static collet_status describe_complaint(const collet_comm *comm, enum collet_device_error complaint, uint32_t rank,
+	char sentence[COLLET_ERROR_BYTES])
 {
 	const char *host = collet_comm_host(comm, rank);
-	if (complaint == COLLET_EXECUTOR_LATE) {
+	if (complaint == COLLET_DEVICE_TIMEOUT) {
 		snprintf(sentence, COLLET_ERROR_BYTES, "a call timed out: its kernel waited for rank %u on %s", rank,
 			host);
 		return COLLET_ERR_TIMEOUT;
 	}
-	if (complaint == COLLET_EXECUTOR_DISAGREES && name_mismatch(comm, rank, sentence))
+	if (complaint == COLLET_DEVICE_MISMATCH && name_mismatch(comm, rank, sentence))
 		return COLLET_ERR_MISMATCH;
-	if (complaint == COLLET_EXECUTOR_DISAGREES) {
+	if (complaint == COLLET_DEVICE_MISMATCH) {
 		snprintf(sentence, COLLET_ERROR_BYTES,
 			"rank %u on %s has called something else than this rank has, as its next call that GPUs do; "
 			"calls on streams and in graphs must be alike on all ranks, and in one order",
@@ -278,9 +278,9 @@ void collet_device_collectives_check_errors(const collet_comm *comm)
 	if (!comm->device_collectives ||
 		atomic_load_explicit(&comm->state.end_status, memory_order_acquire) != COLLET_OK)
 		return;
-	const enum collet_executor_complaint complaint =
-		collet_executor_complains(comm->device_collectives->device_comm, &rank);
-	if (complaint == COLLET_EXECUTOR_FINE)
+	const enum collet_device_error complaint =
+		collet_device_comm_async_error(comm->device_collectives->device_comm, &rank);
+	if (complaint == COLLET_DEVICE_OK)
 		return;
 	const collet_status status = describe_complaint(comm, complaint, rank, sentence);
 	collet_comm_state_end((struct collet_comm_state *)(uintptr_t)&comm->state, status, true, sentence);
@@ -295,35 +295,35 @@ static collet_status exchange(void *context, const void *own, void *all, size_t 
 
 collet_status collet_comm_make_device_collectives(collet_comm *comm)
 {
-	const struct collet_executor_exchange exchanging = { exchange, comm };
-	struct collet_executor *executor;
-	if (!comm->context->device.cuda || !collet_executor_fits(&comm->state))
+	const struct collet_host_exchange exchanging = { exchange, comm };
+	struct collet_device_comm *executor;
+	if (!comm->context->device.cuda || !collet_device_comm_is_possible(&comm->state))
 		return COLLET_OK;
 	/* One GPU, and no leader either: it has been said why. */
-	if (!comm->shared_gpu && collet_direct_fits(&comm->state) == COLLET_DIRECT_ALL)
+	if (!comm->shared_gpu && collet_shared_gpu_scope_of(&comm->state) == COLLET_SHARED_GPU_ALL)
 		return COLLET_OK;
 	const bool has_leader = comm->shared_gpu != NULL;
 	bool measured;
-	const struct collet_executor_lanes limits =
+	const struct collet_channel_limits limits =
 		collet_gpu_channel_limits(collet_gpu_kernel_link(comm->context, &measured));
-	const collet_status status =
-		collet_executor_make(&executor, &comm->context->device, &comm->state, has_leader, limits, &exchanging);
+	const collet_status status = collet_device_comm_create(
+		&executor, &comm->context->device, &comm->state, has_leader, limits, &exchanging);
 	if (status != COLLET_OK || !executor)
 		return status;
 	struct collet_device_collectives *made = calloc(1, sizeof(*made));
 	if (!made || (has_leader && collet_recorder_init(&made->out_of_band_recorder) != COLLET_OK)) {
 		free(made);
-		(void)collet_executor_free(executor);
+		(void)collet_device_comm_destroy(executor);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	}
 	made->comm = comm;
 	made->context = comm->context;
 	made->device_comm = executor;
-	made->co_resident = collet_executor_together(executor);
+	made->co_resident = collet_device_comm_co_resident(executor);
 	made->has_leader = has_leader;
 	fill_choices(made);
 	if (has_leader)
-		collet_together_show(made->co_resident, comm->state.rank, &made->out_of_band_recorder);
+		collet_co_resident_set_recorder(made->co_resident, comm->state.rank, &made->out_of_band_recorder);
 	made->last = &made->pending;
 	collet_engine_lock(comm->state.engine);
 	made->hook = (struct collet_progress_hook){ .table = &devcoll_hooks, .context = made };
@@ -342,7 +342,7 @@ collet_status collet_comm_make_device_collectives(collet_comm *comm)
 void collet_device_collectives_abort(collet_comm *comm)
 {
 	if (comm->device_collectives)
-		collet_executor_stop(comm->device_collectives->device_comm);
+		collet_device_comm_abort(comm->device_collectives->device_comm);
 }
 
 /* Have streams passed all that is no graph's? Those of a context that a fault has broken never say so; it is there at
@@ -360,7 +360,7 @@ static bool wait_all_released(struct collet_device_collectives *devcolls)
 		if (released || collet_clock_ns() >= deadline)
 			return released;
 		const bool before = broken;
-		broken = collet_executor_find_fault(devcolls->device_comm) != COLLET_OK;
+		broken = collet_device_comm_check_fault(devcolls->device_comm) != COLLET_OK;
 		if (broken && before)
 			return true;
 		nanosleep(&pause, NULL);
@@ -373,7 +373,7 @@ static bool some_are_leaked(struct collet_device_collectives *devcolls)
 	bool leaked = false;
 	for (const struct devcoll *devcoll = devcolls->unreleased; devcoll; devcoll = devcoll->next)
 		leaked = leaked || devcoll->is_leaked;
-	return leaked && collet_executor_find_fault(devcolls->device_comm) == COLLET_OK;
+	return leaked && collet_device_comm_check_fault(devcolls->device_comm) == COLLET_OK;
 }
 
 static void log_leaked(const collet_comm *comm, bool released, bool leaked)
@@ -398,9 +398,9 @@ bool collet_device_collectives_destroy(collet_comm *comm)
 	struct collet_device_collectives *devcolls = comm->device_collectives;
 	if (!devcolls)
 		return true;
-	collet_executor_leave(devcolls->device_comm);
+	collet_device_comm_leave(devcolls->device_comm);
 	const bool released = wait_all_released(devcolls), leaked = released && some_are_leaked(devcolls);
-	const bool idle = released && !leaked && collet_executor_free(devcolls->device_comm);
+	const bool idle = released && !leaked && collet_device_comm_destroy(devcolls->device_comm);
 	collet_engine_lock(comm->state.engine);
 	collet_comm_state_remove_hook(&comm->state, &devcolls->hook);
 	if (!idle) {
@@ -428,7 +428,7 @@ void collet_device_collectives_forget(collet_comm *comm)
 {
 	if (!comm->device_collectives)
 		return;
-	collet_executor_forget(comm->device_collectives->device_comm);
+	collet_device_comm_forget(comm->device_collectives->device_comm);
 	collet_comm_state_remove_hook(&comm->state, &comm->device_collectives->hook);
 	collet_recorder_deinit(&comm->device_collectives->out_of_band_recorder);
 	free(comm->device_collectives);

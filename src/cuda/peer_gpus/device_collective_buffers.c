@@ -14,9 +14,9 @@ static collet_status find_buffer(struct devcoll *devcoll, int s, const struct co
 	static const char *const names[COLLET_USER_BUFFERS] = { "the buffer that is read",
 		"the buffer that is written" };
 	struct collet_context *context = context_of(devcoll);
-	const struct collet_copier *own = collet_executor_copier(devcoll->owner->device_comm);
+	const struct collet_copy_stream *own = collet_device_comm_copy_stream(devcoll->owner->device_comm);
 	struct devcoll_buffer *buffer = &devcoll->buffers[s];
-	struct collet_residence attributes = { .ordinal = -1 };
+	struct collet_pointer_attributes attributes = { .ordinal = -1 };
 	uint64_t offset;
 	*buffer = (struct devcoll_buffer){ .first = (char *)(uintptr_t)given->first,
 		.bytes = given->bytes,
@@ -24,19 +24,19 @@ static collet_status find_buffer(struct devcoll *devcoll, int s, const struct co
 	if (!buffer->bytes)
 		return COLLET_OK;
 	if (!collet_arena_contains(&context->arena, buffer->first, buffer->bytes, &offset)) {
-		const collet_status status =
-			collet_residence_find(&context->cuda, names[s], buffer->first, buffer->bytes, &attributes);
+		const collet_status status = collet_pointer_attributes_get(
+			&context->cuda, names[s], buffer->first, buffer->bytes, &attributes);
 		if (status != COLLET_OK)
 			return status;
 	}
-	if (attributes.device && attributes.ordinal == own->ordinal &&
+	if (attributes.is_device && attributes.ordinal == own->ordinal &&
 		(!attributes.context || attributes.context == own->context))
 		return COLLET_OK;
 	buffer->is_staged = true;
-	if (!attributes.device)
+	if (!attributes.is_device)
 		return COLLET_OK;
-	struct collet_copier *copy_stream;
-	const collet_status status = collet_copier_find(&context->copy_streams, &attributes, &copy_stream);
+	struct collet_copy_stream *copy_stream;
+	const collet_status status = collet_copy_stream_get(&context->copy_streams, &attributes, &copy_stream);
 	buffer->copy_stream = copy_stream;
 	return status;
 }
@@ -44,7 +44,7 @@ static collet_status find_buffer(struct devcoll *devcoll, int s, const struct co
 static collet_status get_pinned(struct devcoll *devcoll, int b, size_t bytes, cu_pointer *gpu)
 {
 	struct collet_context *context = context_of(devcoll);
-	const struct collet_copier *copy_stream = collet_executor_copier(devcoll->owner->device_comm);
+	const struct collet_copy_stream *copy_stream = collet_device_comm_copy_stream(devcoll->owner->device_comm);
 	collet_status status = collet_pinned_acquire(&context->pinned, copy_stream, bytes, &devcoll->blocks[b]);
 	if (status != COLLET_OK)
 		return status;
@@ -150,12 +150,12 @@ static collet_status copy(
 		memcpy(to, from, bytes);
 		return COLLET_OK;
 	}
-	collet_status status = collet_copier_begin(cuda, buffer->copy_stream);
+	collet_status status = collet_copy_stream_push_context(cuda, buffer->copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copier_add(cuda, buffer->copy_stream, to, from, bytes, what);
-	const collet_status waited = collet_copier_wait(cuda, buffer->copy_stream, what);
-	collet_copier_end(cuda);
+	status = collet_copy_stream_enqueue(cuda, buffer->copy_stream, to, from, bytes, what);
+	const collet_status waited = collet_copy_stream_synchronize(cuda, buffer->copy_stream, what);
+	collet_copy_stream_pop_context(cuda);
 	return status == COLLET_OK ? waited : status;
 }
 

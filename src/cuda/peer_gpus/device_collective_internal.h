@@ -13,7 +13,7 @@ struct devcoll_buffer {
 	char *first;
 	size_t bytes;                       /* 0: the rank does not use it */
 	bool is_staged;                     /* the GPU does not reach it: `pinned` stands for it */
-	const struct collet_copier *copy_stream; /* away: another GPU's; NULL: the host's */
+	const struct collet_copy_stream *copy_stream; /* away: another GPU's; NULL: the host's */
 	char *pinned;
 	cu_pointer device_address; /* where the kernel has it */
 };
@@ -27,8 +27,8 @@ struct devcoll {
 	struct devcoll *next;
 	struct collet_device_collectives *owner;
 	struct collet_request *request; /* NULL: it is on a stream, or has ended */
-	struct collet_executor_call call;
-	struct collet_executor_tape *plan;
+	struct collet_devcoll_call call;
+	struct collet_device_plan *plan;
 	uint64_t ticket; /* 0: it is on a stream, or has not been launched */
 	uint64_t sequence; /* among those that this rank, and all others, has made; see cuda/peer_gpus/co_resident.h */
 	struct devcoll_buffer buffers[COLLET_USER_BUFFERS];
@@ -46,8 +46,8 @@ struct collet_device_collectives {
 	struct collet_context *context; /* which outlives it where streams have not passed, */
 	struct collet_device_collectives *next_leaked; /* and has this then */
 	struct collet_progress_hook hook;
-	struct collet_executor *device_comm;
-	struct collet_together *co_resident; /* NULL: no ranks share a GPU */
+	struct collet_device_comm *device_comm;
+	struct collet_co_resident *co_resident; /* NULL: no ranks share a GPU */
 	/* A leader does larger calls. Of those that are ranged by when their streams come to them nobody knows how they
 	 * lie among these, which are by when they are made: so these have no number in the communicator, but among
 	 * themselves. */
@@ -63,8 +63,8 @@ struct collet_device_collectives {
 };
 
 /* ---- device_collective.c */
-/* It has its place among the communicator's calls, or its own; number: what collet_together_call() has given it, if
- * there is that. Under the engine's lock. */
+/* It has its place among the communicator's calls, or its own; number: what collet_co_resident_count_call() has given
+ * it, if there is that. Under the engine's lock. */
 void devcoll_begin(struct collet_device_collectives *devcolls, struct collet_request *request, uint64_t number);
 
 /* ---- device_collective_request.c */
@@ -80,7 +80,7 @@ void devcoll_launch_all(struct collet_device_collectives *devcolls);
  * nobody's capture. stream NULL: on none. */
 struct devcoll_scope {
 	const struct collet_cuda *cuda;
-	struct collet_executor_place target;
+	struct collet_launch_target target;
 	int capture_mode; /* the thread's, of capturing, before */
 };
 collet_status devcoll_enter(struct collet_device_collectives *devcolls, void *stream, struct devcoll_scope *scope);

@@ -21,13 +21,14 @@ static const int64_t KERNEL_MARGIN_NS = INT64_C(1) * 1000 * 1000 * 1000;
 static collet_status launch(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
 	const struct collet_cuda *cuda = &devcolls->comm->context->cuda;
-	const struct collet_executor_place target = { .stream = collet_executor_stream(devcolls->device_comm) };
-	collet_status status = collet_copier_begin(cuda, collet_executor_copier(devcolls->device_comm));
+	const struct collet_launch_target target = { .stream = collet_device_comm_stream(devcolls->device_comm) };
+	collet_status status =
+		collet_copy_stream_push_context(cuda, collet_device_comm_copy_stream(devcolls->device_comm));
 	if (status != COLLET_OK)
 		return status;
 	devcoll->ticket = devcoll->call.ticket = ++devcolls->last_ticket;
-	status = collet_executor_launch(devcolls->device_comm, &devcoll->call, devcoll->plan, &target);
-	collet_copier_end(cuda);
+	status = collet_device_comm_launch(devcolls->device_comm, &devcoll->call, devcoll->plan, &target);
+	collet_copy_stream_pop_context(cuda);
 	return status;
 }
 
@@ -46,12 +47,12 @@ static bool launch_waiting(struct collet_device_collectives *devcolls, bool all)
 	struct devcoll *devcoll = first_waiting(devcolls);
 	bool any = false;
 	for (; devcoll; devcoll = devcoll->next) {
-		if (!all && !collet_together_have_called(devcolls->co_resident, devcoll->sequence))
+		if (!all && !collet_co_resident_all_called(devcolls->co_resident, devcoll->sequence))
 			return any;
-		const int mode = collet_cuda_relax(&devcolls->comm->context->cuda);
+		const int mode = collet_cuda_relax_capture(&devcolls->comm->context->cuda);
 		const collet_status status = launch(devcolls, devcoll);
-		collet_cuda_relax_no_more(&devcolls->comm->context->cuda, mode);
-		collet_executor_promise(devcoll->plan, false);
+		collet_cuda_restore_capture(&devcolls->comm->context->cuda, mode);
+		collet_device_plan_reserve(devcoll->plan, false);
 		any = true;
 		if (status == COLLET_OK)
 			continue;
@@ -99,8 +100,8 @@ collet_status devcoll_run_request(struct collet_device_collectives *devcolls, st
 	devcoll->request = request;
 	add_pending(devcolls, devcoll);
 	if (devcolls->co_resident) {
-		collet_executor_promise(devcoll->plan, true);
-		devcoll->sequence = collet_together_call(devcolls->co_resident, devcolls->comm->state.rank);
+		collet_device_plan_reserve(devcoll->plan, true);
+		devcoll->sequence = collet_co_resident_count_call(devcolls->co_resident, devcolls->comm->state.rank);
 	}
 	devcoll_begin(devcolls, request, devcoll->sequence);
 	if (devcolls->co_resident)
@@ -133,7 +134,7 @@ static void complete(struct collet_device_collectives *devcolls, struct devcoll 
 static bool ask_mismatch(struct collet_device_collectives *devcolls)
 {
 	uint32_t peer;
-	if (collet_executor_complains(devcolls->device_comm, &peer) != COLLET_EXECUTOR_DISAGREES)
+	if (collet_device_comm_async_error(devcolls->device_comm, &peer) != COLLET_DEVICE_MISMATCH)
 		return false;
 	/* By its number, which not all calls have. */
 	if (devcolls->has_leader)
@@ -151,7 +152,7 @@ static bool end_on_fault(struct collet_device_collectives *devcolls)
 {
 	if (!devcolls->pending || ++devcolls->poll_count % FAULT_CHECK_INTERVAL)
 		return false;
-	const collet_status status = collet_executor_find_fault(devcolls->device_comm);
+	const collet_status status = collet_device_comm_check_fault(devcolls->device_comm);
 	if (status != COLLET_OK)
 		collet_comm_state_end(&devcolls->comm->state, status, true, collet_last_error());
 	return status != COLLET_OK;
@@ -162,7 +163,7 @@ static bool progress(struct collet_comm_state *state, void *context)
 	struct collet_device_collectives *devcolls = context;
 	bool any = devcolls->co_resident && launch_waiting(devcolls, false);
 	while (devcolls->pending && devcolls->pending->ticket &&
-		collet_executor_done(devcolls->device_comm) >= devcolls->pending->ticket) {
+		collet_device_comm_completed(devcolls->device_comm) >= devcolls->pending->ticket) {
 		struct devcoll *devcoll = devcolls->pending;
 		if (ask_mismatch(devcolls))
 			return any;
@@ -203,8 +204,8 @@ static void release_buffers(void *context)
 	uint64_t last = 0;
 	for (const struct devcoll *devcoll = devcolls->pending; devcoll; devcoll = devcoll->next)
 		last = devcoll->ticket ? devcoll->ticket : last;
-	collet_executor_stop(devcolls->device_comm);
-	while (collet_executor_done(devcolls->device_comm) < last && collet_clock_ns() < deadline)
+	collet_device_comm_abort(devcolls->device_comm);
+	while (collet_device_comm_completed(devcolls->device_comm) < last && collet_clock_ns() < deadline)
 		sched_yield();
 }
 

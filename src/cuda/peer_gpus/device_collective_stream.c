@@ -14,7 +14,7 @@ static collet_status query_stream(struct collet_device_collectives *devcolls, st
 {
 	const struct collet_cuda *cuda = scope->cuda;
 	cu_context context = NULL;
-	int captured = CU_NOT_CAPTURED;
+	int captured = CU_CAPTURE_STATUS_NONE;
 	cu_result result = cuda->cuStreamGetCtx(scope->target.stream, &context);
 	if (result == CU_OK)
 		result = cuda->cuStreamGetCaptureInfo(
@@ -26,14 +26,14 @@ static collet_status query_stream(struct collet_device_collectives *devcolls, st
 			"how.stream: this rank shares its GPU with others of its process, whose kernels wait for each "
 			"other, and what is on the legacy default stream keeps those of other streams from beginning; "
 			"call on a stream of the rank's own, made with CU_STREAM_NON_BLOCKING");
-	if (context != collet_executor_copier(devcolls->device_comm)->context)
+	if (context != collet_device_comm_copy_stream(devcolls->device_comm)->context)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"how.stream: the stream is not of the CUDA context that was current when the communicator "
 			"was made");
-	if (captured == CU_CAPTURE_SPOILT)
+	if (captured == CU_CAPTURE_STATUS_INVALIDATED)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"how.stream: something has invalidated the stream's capture: end it, and capture again");
-	if (captured == CU_NOT_CAPTURED)
+	if (captured == CU_CAPTURE_STATUS_NONE)
 		scope->target.capture = 0;
 	return COLLET_OK;
 }
@@ -41,8 +41,8 @@ static collet_status query_stream(struct collet_device_collectives *devcolls, st
 collet_status devcoll_enter(struct collet_device_collectives *devcolls, void *stream, struct devcoll_scope *scope)
 {
 	const struct collet_cuda *cuda = &devcolls->comm->context->cuda;
-	*scope = (struct devcoll_scope){ .cuda = cuda, .target.stream = stream, .capture_mode = CU_CAPTURE_RELAXED };
-	cu_result result = cuda->cuCtxPushCurrent(collet_executor_copier(devcolls->device_comm)->context);
+	*scope = (struct devcoll_scope){ .cuda = cuda, .target.stream = stream, .capture_mode = CU_CAPTURE_MODE_RELAXED };
+	cu_result result = cuda->cuCtxPushCurrent(collet_device_comm_copy_stream(devcolls->device_comm)->context);
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, "entering a communicator's context");
 	result = cuda->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
@@ -88,7 +88,8 @@ static collet_status enqueue(struct collet_device_collectives *devcolls, struct 
 	collet_status status = devcoll_enqueue_copy_in(devcoll, scope->target.stream);
 	*kept = is_staged && status == COLLET_OK;
 	if (status == COLLET_OK)
-		status = collet_executor_launch(devcolls->device_comm, &devcoll->call, devcoll->plan, &scope->target);
+		status =
+			collet_device_comm_launch(devcolls->device_comm, &devcoll->call, devcoll->plan, &scope->target);
 	if (status != COLLET_OK || !is_staged)
 		return status;
 	status = devcoll_enqueue_copy_out(devcoll, scope->target.stream);
@@ -115,7 +116,7 @@ collet_status devcoll_run_on_stream(struct collet_device_collectives *devcolls, 
 	const collet_status status = enqueue(devcolls, devcoll, scope, &kept);
 	uint64_t number = 0;
 	if (status == COLLET_OK && devcolls->co_resident)
-		number = collet_together_call(devcolls->co_resident, devcolls->comm->state.rank);
+		number = collet_co_resident_count_call(devcolls->co_resident, devcolls->comm->state.rank);
 	if (status != COLLET_OK && kept && !devcoll->is_captured)
 		enqueue_release(devcoll, scope, status);
 	if (kept)

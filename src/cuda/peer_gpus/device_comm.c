@@ -11,11 +11,12 @@
 #include "cuda/peer_gpus/internal.h"
 #include "engine/lock.h"
 
-static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000, LEAVING_NS = INT64_C(1) * 1000 * 1000 * 1000;
+static const int64_t DESTROY_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000,
+		     LEAVE_TIMEOUT_NS = INT64_C(1) * 1000 * 1000 * 1000;
 enum {
-	LOOK_NS = 200 * 1000,
-	QUICK_CALL_BYTES = 8 << 10, /* calls of so many bytes go with flags between the bytes, others */
-	LEAST_PIECE_BYTES = 4 << 10 /* in pieces that are no shorter than this */
+	POLL_NS = 200 * 1000,
+	LL_CALL_BYTES = 8 << 10,    /* calls of so many bytes go with flags between the bytes, others */
+	MIN_SEGMENT_BYTES = 4 << 10 /* in pieces that are no shorter than this */
 };
 
 /* ---- How calls are cut ---- */
@@ -32,248 +33,253 @@ static uint64_t at_most(uint64_t value, uint64_t most)
 
 /* A rank's messages are a share of the call's bytes where there are many ranks; several of them should be under way in
  * each channel. */
-struct collet_taping collet_executor_cut(const struct collet_executor *executor, const struct collet_program *program,
-	const struct collet_shape *shape, size_t element_bytes, uint64_t bytes, uint32_t piece_bytes, uint32_t channels)
+struct collet_plan_options collet_device_comm_options(const struct collet_device_comm *device_comm,
+	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes, uint64_t bytes,
+	uint32_t segment_bytes, uint32_t channels)
 {
 	const uint32_t parts = collet_program_part_count(program, shape);
 	/* Of a v-form it is not known, or not to all. */
 	const bool known = bytes || (shape->input.kind != COLLET_PARTITION_VECTOR &&
 					    shape->result.kind != COLLET_PARTITION_VECTOR);
-	const bool quick = known && bytes <= QUICK_CALL_BYTES && !piece_bytes && !channels;
-	const uint64_t most = parts * executor->channels <= executor->window.lanes
-				      ? executor->channels
-				      : at_least(executor->window.lanes / parts, 1);
-	uint64_t wanted = channels ? channels : bytes ? bytes / executor->lanes.bytes : most;
-	wanted = quick ? 1 : at_most(at_least(wanted, 1), most);
-	uint64_t piece = bytes ? bytes / (shape->size * wanted * 2) : executor->piece_bytes;
-	piece = piece_bytes ? piece_bytes : at_least(piece, LEAST_PIECE_BYTES);
-	piece = quick ? COLLET_QUICK_BYTES : at_most(piece, executor->piece_bytes);
-	return (struct collet_taping){ .element_bytes = (uint32_t)element_bytes,
-		.channels = (uint32_t)wanted,
-		.piece_bytes = at_least(piece / 16 * 16, 16),
-		.quick = quick };
+	const bool is_ll = known && bytes <= LL_CALL_BYTES && !segment_bytes && !channels;
+	const uint64_t most = parts * device_comm->channels_per_part <= device_comm->window.channels
+				      ? device_comm->channels_per_part
+				      : at_least(device_comm->window.channels / parts, 1);
+	uint64_t wanted = channels ? channels : bytes ? bytes / device_comm->channel_limits.bytes_per_channel : most;
+	wanted = is_ll ? 1 : at_most(at_least(wanted, 1), most);
+	uint64_t segment = bytes ? bytes / (shape->size * wanted * 2) : device_comm->segment_bytes;
+	segment = segment_bytes ? segment_bytes : at_least(segment, MIN_SEGMENT_BYTES);
+	segment = is_ll ? COLLET_LL_BYTES : at_most(segment, device_comm->segment_bytes);
+	return (struct collet_plan_options){ .element_bytes = (uint32_t)element_bytes,
+		.channels_per_part = (uint32_t)wanted,
+		.segment_bytes = at_least(segment / 16 * 16, 16),
+		.is_ll = is_ll };
 }
 
 /* ---- Launching ---- */
 
-static collet_status check(const struct collet_executor *executor, cu_result result, const char *what)
+static collet_status check(const struct collet_device_comm *device_comm, cu_result result, const char *what)
 {
-	return result == CU_OK ? COLLET_OK : collet_cuda_fail(executor->cuda, result, what);
+	return result == CU_OK ? COLLET_OK : collet_cuda_fail(device_comm->cuda, result, what);
 }
 
 /* Of one capture, or of those that are in none: after the launch before, if that was on another stream. */
-static collet_status await_last(
-	struct collet_executor *executor, const struct collet_executor_place *place, unsigned long long id)
+static collet_status wait_for_last_launch(
+	struct collet_device_comm *device_comm, const struct collet_launch_target *target, unsigned long long id)
 {
 	static const char what[] = "having a stream wait for a communicator's last launch";
-	if (place->capture && executor->last_capture == place->capture && executor->last_captured_stream != id)
-		return check(
-			executor, executor->cuda->cuStreamWaitEvent(place->stream, executor->captured_order, 0), what);
-	if (!place->capture && executor->launches && executor->last_stream != id)
-		return check(executor, executor->cuda->cuStreamWaitEvent(place->stream, executor->order, 0), what);
+	if (target->capture && device_comm->last_capture == target->capture && device_comm->last_captured_stream != id)
+		return check(device_comm,
+			device_comm->cuda->cuStreamWaitEvent(target->stream, device_comm->last_captured_event, 0),
+			what);
+	if (!target->capture && device_comm->launch_count && device_comm->last_stream != id)
+		return check(device_comm,
+			device_comm->cuda->cuStreamWaitEvent(target->stream, device_comm->last_launch_event, 0), what);
 	return COLLET_OK;
 }
 
-static void note_last(struct collet_executor *executor, const struct collet_executor_place *place,
-	struct collet_executor_tape *tape, unsigned long long id)
+static void record_last_launch(struct collet_device_comm *device_comm, const struct collet_launch_target *target,
+	struct collet_device_plan *plan, unsigned long long id)
 {
-	if (place->capture) {
-		executor->last_capture = place->capture;
-		executor->last_captured_stream = id;
-		executor->kept -= !tape->captured;
-		tape->captured = true;
+	if (target->capture) {
+		device_comm->last_capture = target->capture;
+		device_comm->last_captured_stream = id;
+		device_comm->cached_plans -= !plan->is_captured;
+		plan->is_captured = true;
 		return;
 	}
-	executor->last_stream = id;
-	tape->used = ++executor->launches;
+	device_comm->last_stream = id;
+	plan->last_launch = ++device_comm->launch_count;
 }
 
-static struct collet_program_arguments arguments_of(const struct collet_executor *executor,
-	const struct collet_executor_call *call, const struct collet_executor_tape *tape)
+static struct collet_plan_arguments arguments_of(const struct collet_device_comm *device_comm,
+	const struct collet_devcoll_call *call, const struct collet_device_plan *plan)
 {
 	const bool combines = call->op != COLLET_OP_COUNT;
-	const uint64_t scratch = collet_program_scratch(call->program, &call->shape) * call->taping.element_bytes;
-	struct collet_program_arguments arguments = { .op = combines ? call->op : COLLET_SUM,
+	const uint64_t scratch = collet_program_scratch(call->program, &call->shape) * call->options.element_bytes;
+	struct collet_plan_arguments arguments = { .op = combines ? call->op : COLLET_SUM,
 		.divisor = call->op == COLLET_AVERAGE ? call->shape.size : 1,
-		.scaled = call->op == COLLET_PREMUL_SUM,
+		.is_scaled = call->op == COLLET_PREMUL_SUM,
 		.dtype = call->dtype,
-		.window = executor->window };
-	struct collet_program_row *row = &arguments.rows[0];
-	*row = (struct collet_program_row){
-		.tape = tape->at,
-		.tape_bytes = tape->bytes,
-		.windows = executor_windows(executor),
-		.abort = executor->words_gpu + offsetof(struct executor_words, abort),
-		.left = executor->words_gpu + offsetof(struct executor_words, left),
+		.window = device_comm->window };
+	struct collet_plan_rank *row = &arguments.ranks[0];
+	*row = (struct collet_plan_rank){
+		.plan = plan->address,
+		.plan_bytes = plan->bytes,
+		.windows = window_addresses(device_comm),
+		.abort = device_comm->host_flags_gpu + offsetof(struct host_flags, abort),
+		.left_ranks = device_comm->host_flags_gpu + offsetof(struct host_flags, left_ranks),
 		.signature = call->signature,
 		.timeout_ns = call->timeout_ns > 0 ? (uint64_t)call->timeout_ns : 0,
-		.done = call->ticket ? executor->words_gpu + offsetof(struct executor_words, done) : 0,
+		.done = call->ticket ? device_comm->host_flags_gpu + offsetof(struct host_flags, done) : 0,
 		.ticket = call->ticket,
-		.buffers = { call->input, call->result, executor->scratch },
+		.buffers = { call->input, call->result, device_comm->scratch },
 		.bytes = { call->input_bytes, call->result_bytes, scratch },
 	};
 	memcpy(&row->scale, &call->scale, sizeof(row->scale));
 	return arguments;
 }
 
-collet_status collet_executor_launch(struct collet_executor *executor, const struct collet_executor_call *call,
-	struct collet_executor_tape *tape, const struct collet_executor_place *place)
+collet_status collet_device_comm_launch(struct collet_device_comm *device_comm, const struct collet_devcoll_call *call,
+	struct collet_device_plan *plan, const struct collet_launch_target *target)
 {
-	const struct collet_program_arguments arguments = arguments_of(executor, call, tape);
-	const cu_event order = place->capture ? executor->captured_order : executor->order;
+	const struct collet_plan_arguments arguments = arguments_of(device_comm, call, plan);
+	const cu_event order = target->capture ? device_comm->last_captured_event : device_comm->last_launch_event;
 	unsigned long long id = 0;
 	collet_status status =
-		check(executor, executor->cuda->cuStreamGetId(place->stream, &id), "asking for a stream");
+		check(device_comm, device_comm->cuda->cuStreamGetId(target->stream, &id), "asking for a stream");
 	if (status == COLLET_OK)
-		status = await_last(executor, place, id);
+		status = wait_for_last_launch(device_comm, target, id);
 	if (status == COLLET_OK)
 		status = collet_kernel_launch(
-			executor->kernels, COLLET_GPU_program, tape->lanes, 1, &arguments, place->stream);
+			device_comm->kernels, COLLET_GPU_plan, plan->channels, 1, &arguments, target->stream);
 	if (status != COLLET_OK)
 		return status;
-	note_last(executor, place, tape, id);
-	status =
-		check(executor, executor->cuda->cuEventRecord(order, place->stream), "marking a communicator's launch");
+	record_last_launch(device_comm, target, plan, id);
+	status = check(device_comm, device_comm->cuda->cuEventRecord(order, target->stream),
+		"marking a communicator's launch");
 	/* It is on its way, and nothing could wait for it. */
-	if (status != COLLET_OK && !executor->exchange)
-		collet_comm_state_end(executor->group, status, true, collet_last_error());
+	if (status != COLLET_OK && !device_comm->exchange)
+		collet_comm_state_end(device_comm->state, status, true, collet_last_error());
 	return status;
 }
 
-struct collet_together *collet_executor_together(const struct collet_executor *executor)
+struct collet_co_resident *collet_device_comm_co_resident(const struct collet_device_comm *device_comm)
 {
-	return executor->together;
+	return device_comm->co_resident;
 }
 
-const struct collet_copier *collet_executor_copier(const struct collet_executor *executor)
+const struct collet_copy_stream *collet_device_comm_copy_stream(const struct collet_device_comm *device_comm)
 {
-	return executor->copier;
+	return device_comm->copy_stream;
 }
 
-cu_stream collet_executor_stream(const struct collet_executor *executor)
+cu_stream collet_device_comm_stream(const struct collet_device_comm *device_comm)
 {
-	return executor->stream;
+	return device_comm->stream;
 }
 
-uint64_t collet_executor_done(const struct collet_executor *executor)
+uint64_t collet_device_comm_completed(const struct collet_device_comm *device_comm)
 {
 	/* Pairs with the last lane's release: what all of them have written is there. */
-	return atomic_load_explicit(&executor->words->done, memory_order_acquire);
+	return atomic_load_explicit(&device_comm->host_flags->done, memory_order_acquire);
 }
 
 /* That they have not been reached is all that keeps them: where a fault has broken the context, or the program has
  * destroyed it, nothing runs any more either. */
-bool collet_executor_is_idle(struct collet_executor *executor)
+bool collet_device_comm_is_idle(struct collet_device_comm *device_comm)
 {
-	return !executor->launches || executor->cuda->cuEventQuery(executor->order) != CU_NOT_READY;
+	return !device_comm->launch_count ||
+	       device_comm->cuda->cuEventQuery(device_comm->last_launch_event) != CU_NOT_READY;
 }
 
-collet_status collet_executor_find_fault(struct collet_executor *executor)
+collet_status collet_device_comm_check_fault(struct collet_device_comm *device_comm)
 {
-	const int mode = collet_cuda_relax(executor->cuda);
-	const cu_result result = executor->launches ? executor->cuda->cuEventQuery(executor->order) : CU_OK;
-	collet_cuda_relax_no_more(executor->cuda, mode);
+	const int mode = collet_cuda_relax_capture(device_comm->cuda);
+	const cu_result result =
+		device_comm->launch_count ? device_comm->cuda->cuEventQuery(device_comm->last_launch_event) : CU_OK;
+	collet_cuda_restore_capture(device_comm->cuda, mode);
 	return result == CU_NOT_READY ? COLLET_OK :
-		check(executor, result, "a collective of GPUs that reach each other");
+		check(device_comm, result, "a collective of GPUs that reach each other");
 }
 
-enum collet_executor_complaint collet_executor_complains(const struct collet_executor *executor, uint32_t *rank)
+enum collet_device_error collet_device_comm_async_error(const struct collet_device_comm *device_comm, uint32_t *rank)
 {
-	const uint32_t word = atomic_load_explicit(&executor->words->abort, memory_order_relaxed);
-	*rank = word & ~(COLLET_LATE | COLLET_DISAGREES | COLLET_GONE);
-	return word & COLLET_LATE ? COLLET_EXECUTOR_LATE :
-		word & COLLET_DISAGREES ? COLLET_EXECUTOR_DISAGREES :
-		word & COLLET_GONE ? COLLET_EXECUTOR_GONE : COLLET_EXECUTOR_FINE;
+	const uint32_t word = atomic_load_explicit(&device_comm->host_flags->abort, memory_order_relaxed);
+	*rank = word & ~(COLLET_ABORT_TIMEOUT | COLLET_ABORT_MISMATCH | COLLET_ABORT_PEER_LEFT);
+	return word & COLLET_ABORT_TIMEOUT ? COLLET_DEVICE_TIMEOUT :
+		word & COLLET_ABORT_MISMATCH ? COLLET_DEVICE_MISMATCH :
+		word & COLLET_ABORT_PEER_LEFT ? COLLET_DEVICE_PEER_LEFT : COLLET_DEVICE_OK;
 }
 
 /* ---- Beginning and end ---- */
 
-static const struct collet_peer_info *card_of(const struct collet_comm_state *group, uint32_t rank)
+static const struct collet_peer_info *peer_info_of(const struct collet_comm_state *state, uint32_t rank)
 {
-	return &group->engine->peer_infos[collet_comm_state_world_rank(group, rank)];
+	return &state->engine->peer_infos[collet_comm_state_world_rank(state, rank)];
 }
 
-bool collet_executor_share(const struct collet_comm_state *group, uint32_t rank, uint32_t other)
+bool collet_device_comm_same_gpu(const struct collet_comm_state *state, uint32_t rank, uint32_t other)
 {
-	const struct collet_peer_info *a = card_of(group, rank), *b = card_of(group, other);
+	const struct collet_peer_info *a = peer_info_of(state, rank), *b = peer_info_of(state, other);
 	return memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
 }
 
-bool collet_executor_fits(const struct collet_comm_state *group)
+bool collet_device_comm_is_possible(const struct collet_comm_state *state)
 {
 	static const uint8_t none[sizeof(((struct collet_peer_info *)0)->gpu)];
-	const struct collet_peer_info *first = card_of(group, 0);
-	if (group->size < 2 || group->size > COLLET_TAPE_RANKS)
+	const struct collet_peer_info *first = peer_info_of(state, 0);
+	if (state->size < 2 || state->size > COLLET_PLAN_RANKS)
 		return false;
-	for (uint32_t r = 0; r < group->size; r++) {
-		const struct collet_peer_info *card = card_of(group, r);
-		if (card->host_id != first->host_id || !card->handle_exchange[1] ||
-			memcmp(card->gpu, none, sizeof(none)) == 0)
+	for (uint32_t r = 0; r < state->size; r++) {
+		const struct collet_peer_info *peer_info = peer_info_of(state, r);
+		if (peer_info->host_id != first->host_id || !peer_info->handle_exchange[1] ||
+			memcmp(peer_info->gpu, none, sizeof(none)) == 0)
 			return false;
 		/* Kernels of two processes take turns on a GPU. */
 		for (uint32_t other = 0; other < r; other++)
-			if (collet_executor_share(group, r, other) &&
-				card_of(group, other)->process_id != card->process_id)
+			if (collet_device_comm_same_gpu(state, r, other) &&
+				peer_info_of(state, other)->process_id != peer_info->process_id)
 				return false;
 	}
 	return true;
 }
 
-static uint32_t most_on_a_gpu(const struct collet_comm_state *group)
+static uint32_t max_ranks_per_gpu(const struct collet_comm_state *state)
 {
 	uint32_t most = 0;
-	for (uint32_t r = 0; r < group->size; r++) {
+	for (uint32_t r = 0; r < state->size; r++) {
 		uint32_t count = 0;
-		for (uint32_t other = 0; other < group->size; other++)
-			count += collet_executor_share(group, r, other);
+		for (uint32_t other = 0; other < state->size; other++)
+			count += collet_device_comm_same_gpu(state, r, other);
 		most = count > most ? count : most;
 	}
 	return most;
 }
 
-collet_status collet_executor_make(struct collet_executor **made, struct collet_device *device,
-	struct collet_comm_state *group, bool led, struct collet_executor_lanes lanes,
-	const struct collet_executor_exchange *exchange)
+collet_status collet_device_comm_create(struct collet_device_comm **made, struct collet_device *device,
+	struct collet_comm_state *state, bool has_leader, struct collet_channel_limits limits,
+	const struct collet_host_exchange *exchange)
 {
-	bool fine = false;
+	bool ok = false;
 	*made = NULL;
-	struct collet_executor *executor = calloc(1, sizeof(*executor));
-	struct collet_opened **opened = calloc(group->size, sizeof(struct collet_opened *));
-	if (!executor || !opened) {
-		free(executor);
-		free(opened);
+	struct collet_device_comm *device_comm = calloc(1, sizeof(*device_comm));
+	struct collet_ipc_mapping **mapping = calloc(state->size, sizeof(struct collet_ipc_mapping *));
+	if (!device_comm || !mapping) {
+		free(device_comm);
+		free(mapping);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	}
-	executor->device = device;
-	executor->cuda = device->cuda;
-	executor->group = group;
-	executor->exchange = exchange;
-	executor->led = led;
-	executor->lanes = lanes;
-	executor->neighbours = most_on_a_gpu(group);
-	executor->opened = opened;
-	const collet_status status = collet_executor_connect(executor, &fine);
-	executor->exchange = NULL;
-	if (status == COLLET_OK && fine)
-		*made = executor;
+	device_comm->device = device;
+	device_comm->cuda = device->cuda;
+	device_comm->state = state;
+	device_comm->exchange = exchange;
+	device_comm->has_leader = has_leader;
+	device_comm->channel_limits = limits;
+	device_comm->ranks_per_gpu = max_ranks_per_gpu(state);
+	device_comm->peer_windows = mapping;
+	const collet_status status = collet_device_comm_connect(device_comm, &ok);
+	device_comm->exchange = NULL;
+	if (status == COLLET_OK && ok)
+		*made = device_comm;
 	else
-		(void)collet_executor_free(executor);
+		(void)collet_device_comm_destroy(device_comm);
 	return status;
 }
 
-void collet_executor_stop(struct collet_executor *executor)
+void collet_device_comm_abort(struct collet_device_comm *device_comm)
 {
 	uint32_t nothing = 0;
-	if (executor && executor->words)
+	if (device_comm && device_comm->host_flags)
 		(void)atomic_compare_exchange_strong_explicit(
-			&executor->words->abort, &nothing, 1, memory_order_relaxed, memory_order_relaxed);
+			&device_comm->host_flags->abort, &nothing, 1, memory_order_relaxed, memory_order_relaxed);
 }
 
-static bool wait_until_idle(struct collet_executor *executor, int64_t patience_ns)
+static bool wait_until_idle(struct collet_device_comm *device_comm, int64_t patience_ns)
 {
-	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	const struct timespec pause = { .tv_nsec = POLL_NS };
 	const int64_t deadline = collet_clock_ns() + patience_ns;
-	while (executor->order && !collet_executor_is_idle(executor)) {
+	while (device_comm->last_launch_event && !collet_device_comm_is_idle(device_comm)) {
 		if (collet_clock_ns() >= deadline)
 			return false;
 		nanosleep(&pause, NULL);
@@ -281,107 +287,107 @@ static bool wait_until_idle(struct collet_executor *executor, int64_t patience_n
 	return true;
 }
 
-void collet_executor_leave(struct collet_executor *executor)
+void collet_device_comm_leave(struct collet_device_comm *device_comm)
 {
-	const int mode = collet_cuda_relax(executor->cuda);
-	(void)wait_until_idle(executor, LEAVING_NS);
-	collet_cuda_relax_no_more(executor->cuda, mode);
-	collet_together_leave(executor->together, executor->group->rank);
-	executor->together = NULL;
-	collet_connections_notify_left(executor->group);
+	const int mode = collet_cuda_relax_capture(device_comm->cuda);
+	(void)wait_until_idle(device_comm, LEAVE_TIMEOUT_NS);
+	collet_cuda_restore_capture(device_comm->cuda, mode);
+	collet_co_resident_leave(device_comm->co_resident, device_comm->state->rank);
+	device_comm->co_resident = NULL;
+	collet_connections_notify_left(device_comm->state);
 }
 
 /* In its context. */
-static void free_on_gpu(struct collet_executor *executor)
+static void free_on_gpu(struct collet_device_comm *device_comm)
 {
-	const struct collet_cuda *cuda = executor->cuda;
-	if (executor->stream)
-		(void)cuda->cuStreamSynchronize(executor->stream);
-	collet_executor_free_tapes(executor);
-	if (executor->order)
-		(void)cuda->cuEventDestroy(executor->order);
-	if (executor->captured_order)
-		(void)cuda->cuEventDestroy(executor->captured_order);
-	if (executor->stream)
-		(void)cuda->cuStreamDestroy(executor->stream);
+	const struct collet_cuda *cuda = device_comm->cuda;
+	if (device_comm->stream)
+		(void)cuda->cuStreamSynchronize(device_comm->stream);
+	collet_device_comm_free_plans(device_comm);
+	if (device_comm->last_launch_event)
+		(void)cuda->cuEventDestroy(device_comm->last_launch_event);
+	if (device_comm->last_captured_event)
+		(void)cuda->cuEventDestroy(device_comm->last_captured_event);
+	if (device_comm->stream)
+		(void)cuda->cuStreamDestroy(device_comm->stream);
 }
 
-static void forget(struct collet_executor *executor)
+static void free_host_memory(struct collet_device_comm *device_comm)
 {
-	for (struct collet_executor_tape *tape = executor->tapes, *next; tape; tape = next) {
-		next = tape->next;
-		free(tape);
+	for (struct collet_device_plan *plan = device_comm->plans, *next; plan; plan = next) {
+		next = plan->next;
+		free(plan);
 	}
-	for (struct executor_block *block = executor->blocks, *next; block; block = next) {
+	for (struct plan_block *block = device_comm->blocks, *next; block; block = next) {
 		next = block->next;
 		free(block);
 	}
-	if (executor->words)
-		(void)munmap(executor->words, sizeof(*executor->words));
-	free(executor->opened);
-	free(executor);
+	if (device_comm->host_flags)
+		(void)munmap(device_comm->host_flags, sizeof(*device_comm->host_flags));
+	free(device_comm->peer_windows);
+	free(device_comm);
 }
 
 /* The program may have destroyed the context: then all that was there has gone with it. false: it has not, but works no
  * more. */
-static bool free_in_context(struct collet_executor *executor)
+static bool free_in_context(struct collet_device_comm *device_comm)
 {
-	const struct collet_cuda *cuda = executor->cuda;
-	if (!executor->copier)
+	const struct collet_cuda *cuda = device_comm->cuda;
+	if (!device_comm->copy_stream)
 		return true;
-	const cu_result result = cuda->cuCtxPushCurrent(executor->copier->context);
+	const cu_result result = cuda->cuCtxPushCurrent(device_comm->copy_stream->context);
 	if (result != CU_OK)
-		return collet_cuda_is_gone(result);
-	const bool works = !executor->launches || cuda->cuEventQuery(executor->order) == CU_OK;
+		return collet_cuda_context_is_destroyed(result);
+	const bool works = !device_comm->launch_count || cuda->cuEventQuery(device_comm->last_launch_event) == CU_OK;
 	if (works)
-		free_on_gpu(executor);
+		free_on_gpu(device_comm);
 	(void)cuda->cuCtxPopCurrent(NULL);
-	if (works && executor->words_gpu &&
-		!collet_cuda_unlock(cuda, executor->copier->context, executor->words))
-		executor->words = NULL;
+	if (works && device_comm->host_flags_gpu &&
+		!collet_cuda_unregister_host(cuda, device_comm->copy_stream->context, device_comm->host_flags))
+		device_comm->host_flags = NULL;
 	return works;
 }
 
-static void keep(struct collet_executor *executor)
+static void leak(struct collet_device_comm *device_comm)
 {
-	struct collet_device *device = executor->device;
-	collet_engine_lock(executor->group->engine);
-	device->kept = true;
-	executor->next_kept = device->executors;
-	device->executors = executor;
-	collet_engine_unlock(executor->group->engine);
+	struct collet_device *device = device_comm->device;
+	collet_engine_lock(device_comm->state->engine);
+	device->is_leaked = true;
+	device_comm->next_leaked = device->leaked_comms;
+	device->leaked_comms = device_comm;
+	collet_engine_unlock(device_comm->state->engine);
 }
 
-bool collet_executor_free(struct collet_executor *executor)
+bool collet_device_comm_destroy(struct collet_device_comm *device_comm)
 {
-	if (!executor)
+	if (!device_comm)
 		return true;
-	pthread_mutex_lock(&executor->group->engine->end_lock);
-	executor->group->abort_word = NULL;
-	executor->group->departed_word = NULL;
-	pthread_mutex_unlock(&executor->group->engine->end_lock);
-	collet_executor_stop(executor);
+	pthread_mutex_lock(&device_comm->state->engine->end_lock);
+	device_comm->state->abort_word = NULL;
+	device_comm->state->departed_word = NULL;
+	pthread_mutex_unlock(&device_comm->state->engine->end_lock);
+	collet_device_comm_abort(device_comm);
 	/* What other threads of the program capture meanwhile is none of this. */
-	const struct collet_cuda *cuda = executor->cuda;
-	const int mode = collet_cuda_relax(cuda);
-	const bool idle = wait_until_idle(executor, PATIENCE_NS) && free_in_context(executor);
-	collet_together_leave(executor->together, executor->group->rank);
-	executor->together = NULL;
+	const struct collet_cuda *cuda = device_comm->cuda;
+	const int mode = collet_cuda_relax_capture(cuda);
+	const bool idle = wait_until_idle(device_comm, DESTROY_TIMEOUT_NS) && free_in_context(device_comm);
+	collet_co_resident_leave(device_comm->co_resident, device_comm->state->rank);
+	device_comm->co_resident = NULL;
 	if (idle) {
-		for (uint32_t r = 0; r < executor->group->size; r++)
-			collet_ipc_close(&executor->device->ipc, executor->opened[r]);
-		collet_mapped_free(cuda, &executor->own);
-		collet_together_give(executor->device->ordinal, executor->taken);
-		forget(executor);
+		for (uint32_t r = 0; r < device_comm->state->size; r++)
+			collet_ipc_cache_close(&device_comm->device->ipc_cache, device_comm->peer_windows[r]);
+		collet_vmm_free(cuda, &device_comm->window_memory);
+		collet_co_resident_release_blocks(device_comm->device->ordinal, device_comm->reserved_blocks);
+		free_host_memory(device_comm);
 	} else {
-		keep(executor);
+		leak(device_comm);
 	}
-	collet_cuda_relax_no_more(cuda, mode);
+	collet_cuda_restore_capture(cuda, mode);
 	return idle;
 }
 
-void collet_executor_forget(struct collet_executor *executor)
+void collet_device_comm_forget(struct collet_device_comm *device_comm)
 {
-	if (executor)
-		forget(executor);
+	if (device_comm)
+		free_host_memory(device_comm);
 }

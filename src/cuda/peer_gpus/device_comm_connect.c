@@ -15,93 +15,93 @@
 
 enum {
 	WINDOW_BYTES = 64 << 20,    /* about what all slots of a window take, */
-	LED_WINDOW_BYTES = 8 << 20, /* where large calls have no use for it, */
-	LEAST_SLOT_BYTES = 8 << 10, /* in slots of at least and at most so many bytes */
-	MOST_SLOT_BYTES = 128 << 10,
-	SENT_AT_ONCE = 8, /* descriptors that a desk has room for, whatever the system's limits */
-	LOOK_NS = 50 * 1000 /* between looks whether a test has ended */
+	SMALL_WINDOW_BYTES = 8 << 20, /* where large calls have no use for it, */
+	MIN_SLOT_BYTES = 8 << 10,   /* in slots of at least and at most so many bytes */
+	MAX_SLOT_BYTES = 128 << 10,
+	FDS_PER_ROUND = 8, /* descriptors that a desk has room for, whatever the system's limits */
+	TEST_POLL_NS = 50 * 1000 /* between looks whether a test has ended */
 };
-static const int64_t SENT_NS = INT64_C(10) * 1000 * 1000 * 1000;
+static const int64_t SEND_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
 /* One rank's part of it. */
-struct connecting {
-	struct collet_executor *executor;
-	bool fine;
-	bool busy;                   /* its kernel runs */
+struct connect_state {
+	struct collet_device_comm *device_comm;
+	bool is_ok;
+	bool is_busy;                /* its kernel runs */
 	char why[COLLET_ERROR_BYTES];
 	struct hello {
-		uint32_t fine;
-		uint32_t busy;
-		uint32_t resident; /* blocks of the kernel on its GPU at a time */
+		uint32_t is_ok;
+		uint32_t is_busy;
+		uint32_t resident_blocks; /* blocks of the kernel on its GPU at a time */
 		uint64_t context;  /* as its process knows it */
 	} * hellos;                /* by rank */
-	struct executor_test test;
+	struct device_comm_test test;
 };
 
-static void complain(struct connecting *connecting)
+static void record_failure(struct connect_state *setup)
 {
-	if (connecting->fine)
-		strncpy(connecting->why, collet_last_error(), sizeof(connecting->why) - 1);
-	connecting->fine = false;
+	if (setup->is_ok)
+		strncpy(setup->why, collet_last_error(), sizeof(setup->why) - 1);
+	setup->is_ok = false;
 }
 
 /* Are all ranks fine so far? They are as far as this one when this returns. */
-static collet_status agree(struct connecting *connecting, bool *all)
+static collet_status agree(struct connect_state *setup, bool *all)
 {
-	struct collet_executor *executor = connecting->executor;
-	const struct hello own = { .fine = connecting->fine,
-		.busy = connecting->busy,
-		.resident = executor->kernels ? executor->kernels->resident[COLLET_GPU_program] : 0,
-		.context = executor->copier ? (uintptr_t)executor->copier->context : 0 };
+	struct collet_device_comm *device_comm = setup->device_comm;
+	const struct hello own = { .is_ok = setup->is_ok,
+		.is_busy = setup->is_busy,
+		.resident_blocks = device_comm->kernels ? device_comm->kernels->resident_blocks[COLLET_GPU_plan] : 0,
+		.context = device_comm->copy_stream ? (uintptr_t)device_comm->copy_stream->context : 0 };
 	const collet_status status =
-		executor->exchange->run(executor->exchange->context, &own, connecting->hellos, sizeof(own));
+		device_comm->exchange->run(device_comm->exchange->context, &own, setup->hellos, sizeof(own));
 	*all = status == COLLET_OK;
-	for (uint32_t r = 0; r < executor->group->size && status == COLLET_OK; r++)
-		*all = *all && connecting->hellos[r].fine;
+	for (uint32_t r = 0; r < device_comm->state->size && status == COLLET_OK; r++)
+		*all = *all && setup->hellos[r].is_ok;
 	return status;
 }
 
 /* ---- What a rank has without the others ---- */
 
-static collet_status make_words(struct collet_executor *executor)
+static collet_status create_host_flags(struct collet_device_comm *device_comm)
 {
 	/* Shared, so that after a fork the page is still the one that the GPU knows. */
 	void *memory =
-		mmap(NULL, sizeof(struct executor_words), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		mmap(NULL, sizeof(struct host_flags), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
-	executor->words = memory;
-	cu_result result = executor->cuda->cuMemHostRegister(
-		memory, sizeof(struct executor_words), CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
+	device_comm->host_flags = memory;
+	cu_result result = device_comm->cuda->cuMemHostRegister(
+		memory, sizeof(struct host_flags), CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
 	if (result != CU_OK)
-		return collet_cuda_fail(executor->cuda, result, "page-locking what a kernel tells the host by");
-	result = executor->cuda->cuMemHostGetDevicePointer(&executor->words_gpu, memory, 0);
+		return collet_cuda_fail(device_comm->cuda, result, "page-locking what a kernel tells the host by");
+	result = device_comm->cuda->cuMemHostGetDevicePointer(&device_comm->host_flags_gpu, memory, 0);
 	if (result == CU_OK) {
-		struct collet_comm_state *group = executor->group;
-		pthread_mutex_lock(&group->engine->end_lock);
-		group->abort_word = &executor->words->abort;
-		group->departed_word = &executor->words->left;
-		if (atomic_load_explicit(&group->end_status, memory_order_relaxed) != COLLET_OK)
-			atomic_store_explicit(group->abort_word, 1, memory_order_relaxed);
-		pthread_mutex_unlock(&group->engine->end_lock);
+		struct collet_comm_state *state = device_comm->state;
+		pthread_mutex_lock(&state->engine->end_lock);
+		state->abort_word = &device_comm->host_flags->abort;
+		state->departed_word = &device_comm->host_flags->left_ranks;
+		if (atomic_load_explicit(&state->end_status, memory_order_relaxed) != COLLET_OK)
+			atomic_store_explicit(state->abort_word, 1, memory_order_relaxed);
+		pthread_mutex_unlock(&state->engine->end_lock);
 		return COLLET_OK;
 	}
-	if (!collet_cuda_unlock(executor->cuda, executor->copier->context, memory))
-		executor->words = NULL;
-	executor->words_gpu = 0;
-	return collet_cuda_fail(executor->cuda, result, "finding where the GPU has page-locked memory");
+	if (!collet_cuda_unregister_host(device_comm->cuda, device_comm->copy_stream->context, memory))
+		device_comm->host_flags = NULL;
+	device_comm->host_flags_gpu = 0;
+	return collet_cuda_fail(device_comm->cuda, result, "finding where the GPU has page-locked memory");
 }
 
-static collet_status make_streams(struct collet_executor *executor)
+static collet_status create_streams(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "making a stream for a communicator";
-	const struct collet_cuda *cuda = executor->cuda;
-	cu_result result = collet_cuda_make_stream(cuda, &executor->stream);
+	const struct collet_cuda *cuda = device_comm->cuda;
+	cu_result result = collet_cuda_create_stream(cuda, &device_comm->stream);
 	if (result != CU_OK) {
-		executor->stream = NULL;
+		device_comm->stream = NULL;
 		return collet_cuda_fail(cuda, result, what);
 	}
-	cu_event *const events[] = { &executor->order, &executor->captured_order };
+	cu_event *const events[] = { &device_comm->last_launch_event, &device_comm->last_captured_event };
 	for (size_t e = 0; e < sizeof(events) / sizeof(events[0]); e++) {
 		result = cuda->cuEventCreate(events[e], CU_UNTIMED_EVENT);
 		if (result != CU_OK) {
@@ -113,128 +113,133 @@ static collet_status make_streams(struct collet_executor *executor)
 }
 
 /* Do kernels of this rank and of those that share its GPU run at the same time, as far as can be known? */
-static collet_status join_neighbours(struct collet_executor *executor)
+static collet_status join_co_resident(struct collet_device_comm *device_comm)
 {
-	const char *doubt = executor->device->leader_only ? "COLLET_CUDA_LEADER is set"
-							  : collet_together_doubt(executor->neighbours);
+	const char *doubt = device_comm->device->is_leader_only ? "COLLET_CUDA_LEADER is set"
+							  : collet_co_resident_obstacle(device_comm->ranks_per_gpu);
 	if (doubt)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "cuda: %s", doubt);
-	executor->together =
-		collet_together_join(executor->group->id, executor->group->rank, executor->group->size);
-	return executor->together
+	device_comm->co_resident =
+		collet_co_resident_join(device_comm->state->id, device_comm->state->rank, device_comm->state->size);
+	return device_comm->co_resident
 		       ? COLLET_OK
 		       : collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks that share a GPU");
 }
 
-static collet_status prepare(struct collet_executor *executor)
+static collet_status prepare(struct collet_device_comm *device_comm)
 {
-	const struct collet_residence own = {
-		.device = true, .ordinal = executor->device->ordinal, .context = executor->device->context };
-	struct collet_copier *copier;
-	collet_status status = executor->neighbours > 1 ? join_neighbours(executor) : COLLET_OK;
+	const struct collet_pointer_attributes own = {
+		.is_device = true, .ordinal = device_comm->device->ordinal, .context = device_comm->device->context };
+	struct collet_copy_stream *copy_stream;
+	collet_status status = device_comm->ranks_per_gpu > 1 ? join_co_resident(device_comm) : COLLET_OK;
 	if (status == COLLET_OK)
-		status = collet_copier_find(executor->device->copiers, &own, &copier);
+		status = collet_copy_stream_get(device_comm->device->copy_streams, &own, &copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	executor->copier = copier;
-	status = collet_kernel_set_find(&executor->device->kernels, copier, &executor->kernels);
+	device_comm->copy_stream = copy_stream;
+	status = collet_kernel_set_get(&device_comm->device->kernels, copy_stream, &device_comm->kernels);
 	if (status == COLLET_OK)
-		status = collet_copier_begin(executor->cuda, copier);
+		status = collet_copy_stream_push_context(device_comm->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = make_words(executor);
+	status = create_host_flags(device_comm);
 	if (status == COLLET_OK)
-		status = make_streams(executor);
-	if (status == COLLET_OK && executor->together)
-		status = collet_executor_allocate_ahead(executor);
-	collet_copier_end(executor->cuda);
+		status = create_streams(device_comm);
+	if (status == COLLET_OK && device_comm->co_resident)
+		status = collet_device_comm_preallocate(device_comm);
+	collet_copy_stream_pop_context(device_comm->cuda);
 	return status;
 }
 
 /* ---- Windows ---- */
 
 /* The same on all ranks, of what all have told. */
-static collet_status lay_out(struct connecting *connecting)
+static collet_status lay_out(struct connect_state *setup)
 {
-	struct collet_executor *executor = connecting->executor;
-	const uint32_t size = executor->group->size, parts = size < COLLET_TAPE_PARTS ? size : COLLET_TAPE_PARTS;
+	struct collet_device_comm *device_comm = setup->device_comm;
+	const uint32_t size = device_comm->state->size, parts = size < COLLET_PLAN_PARTS ? size : COLLET_PLAN_PARTS;
 	uint32_t resident = UINT32_MAX;
 	for (uint32_t r = 0; r < size; r++)
-		resident = connecting->hellos[r].resident < resident ? connecting->hellos[r].resident : resident;
+		resident = setup->hellos[r].resident_blocks < resident ? setup->hellos[r].resident_blocks : resident;
 	/* A share, so that several communicators' launches fit a GPU together: in whatever order they begin on each. */
-	const uint32_t fit = resident / (parts * executor->neighbours), share = fit / EXECUTOR_SHARES;
+	const uint32_t fit = resident / (parts * device_comm->ranks_per_gpu), share = fit / COMMS_PER_GPU;
 	const uint32_t most =
-		executor->led && COLLET_EXECUTOR_LED_MOST_BYTES / executor->lanes.bytes < executor->lanes.most ?
-			(uint32_t)(COLLET_EXECUTOR_LED_MOST_BYTES / executor->lanes.bytes) : executor->lanes.most;
-	executor->channels = share > most ? most : share ? share : fit < 2 ? fit : 2;
-	if (!executor->channels)
+		device_comm->has_leader && COLLET_DEVCOLL_MAX_BYTES / device_comm->channel_limits.bytes_per_channel <
+						   device_comm->channel_limits.max_per_part
+			? (uint32_t)(COLLET_DEVCOLL_MAX_BYTES / device_comm->channel_limits.bytes_per_channel)
+			: device_comm->channel_limits.max_per_part;
+	device_comm->channels_per_part = share > most ? most : share ? share : fit < 2 ? fit : 2;
+	if (!device_comm->channels_per_part)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"cuda: of the blocks that a collective has, %u run at a time on a GPU, and it needs %u",
-			resident, parts * executor->neighbours);
-	const uint32_t bytes = executor->led ? LED_WINDOW_BYTES : WINDOW_BYTES;
-	uint32_t slot = bytes / (executor->channels * parts * size * COLLET_TAPE_SLOTS);
-	slot = slot < LEAST_SLOT_BYTES ? LEAST_SLOT_BYTES : slot > MOST_SLOT_BYTES ? MOST_SLOT_BYTES : slot;
-	executor->piece_bytes = slot / COLLET_LINE_BYTES * COLLET_LINE_BYTES;
-	executor->window = collet_window_for(size, executor->channels, executor->piece_bytes);
+			resident, parts * device_comm->ranks_per_gpu);
+	const uint32_t bytes = device_comm->has_leader ? SMALL_WINDOW_BYTES : WINDOW_BYTES;
+	uint32_t slot = bytes / (device_comm->channels_per_part * parts * size * COLLET_WINDOW_SLOTS);
+	slot = slot < MIN_SLOT_BYTES ? MIN_SLOT_BYTES : slot > MAX_SLOT_BYTES ? MAX_SLOT_BYTES : slot;
+	device_comm->segment_bytes = slot / COLLET_FLAG_STRIDE_BYTES * COLLET_FLAG_STRIDE_BYTES;
+	device_comm->window = collet_window_for(size, device_comm->channels_per_part, device_comm->segment_bytes);
 	return COLLET_OK;
 }
 
 /* Of this rank's blocks; and kernels of two contexts take turns on a GPU, as those of two processes do. */
-static collet_status take_room(struct connecting *connecting)
+static collet_status reserve_blocks(struct connect_state *setup)
 {
-	struct collet_executor *executor = connecting->executor;
-	const uint32_t rank = executor->group->rank, blocks = executor->window.lanes,
-		       resident = executor->kernels->resident[COLLET_GPU_program];
-	for (uint32_t r = 0; r < executor->group->size; r++)
-		if (collet_executor_share(executor->group, r, rank) &&
-			connecting->hellos[r].context != connecting->hellos[rank].context)
+	struct collet_device_comm *device_comm = setup->device_comm;
+	const uint32_t rank = device_comm->state->rank, blocks = device_comm->window.channels,
+		       resident = device_comm->kernels->resident_blocks[COLLET_GPU_plan];
+	for (uint32_t r = 0; r < device_comm->state->size; r++)
+		if (collet_device_comm_same_gpu(device_comm->state, r, rank) &&
+			setup->hellos[r].context != setup->hellos[rank].context)
 			return collet_fail(COLLET_ERR_UNSUPPORTED,
 				"cuda: rank %u has another CUDA context than this one, on the same GPU", r);
-	if (!collet_together_take(executor->device->ordinal, blocks, resident, !executor->together))
+	if (!collet_co_resident_reserve_blocks(
+		    device_comm->device->ordinal, blocks, resident, !device_comm->co_resident))
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"cuda: of the %u blocks that run at a time on the GPU, communicators of this process leave "
 			"less than %u",
 			resident, blocks);
-	executor->taken = blocks;
+	device_comm->reserved_blocks = blocks;
 	return COLLET_OK;
 }
 
 /* Numbers, and flags between bytes, begin with nothing. In the executor's context. */
-static collet_status make_window(struct collet_executor *executor)
+static collet_status create_window(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "clearing a window for peers";
-	const struct collet_cuda *cuda = executor->cuda;
-	const size_t bytes = collet_window_bytes(&executor->window);
-	const uint64_t cleared = collet_window_slot_at(&executor->window, false, 0, 0, 0);
-	const collet_status status = collet_mapped_make(
-		cuda, executor->copier->ordinal, bytes + executor->group->size * sizeof(uint64_t), &executor->own);
+	const struct collet_cuda *cuda = device_comm->cuda;
+	const size_t bytes = collet_window_bytes(&device_comm->window);
+	const uint64_t cleared = collet_window_slot_at(&device_comm->window, false, 0, 0, 0);
+	const collet_status status = collet_vmm_alloc(cuda, device_comm->copy_stream->ordinal,
+		bytes + device_comm->state->size * sizeof(uint64_t), &device_comm->window_memory);
 	if (status != COLLET_OK)
 		return status;
-	const cu_result result = cuda->cuMemsetD8Async(executor->own.first, 0, cleared, executor->copier->stream);
+	const cu_result result =
+		cuda->cuMemsetD8Async(device_comm->window_memory.address, 0, cleared, device_comm->copy_stream->stream);
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, what);
-	return collet_copier_wait(cuda, executor->copier, what);
+	return collet_copy_stream_synchronize(cuda, device_comm->copy_stream, what);
 }
 
-static struct collet_shared shared_of(const struct collet_executor *executor, uint32_t rank)
+static struct collet_ipc_handle window_handle(const struct collet_device_comm *device_comm, uint32_t rank)
 {
-	return (struct collet_shared){ .process = executor->group->id,
+	return (struct collet_ipc_handle){ .process = device_comm->state->id,
 		.allocation = rank + 1,
-		.first = (uint64_t)(rank + 1) << 48,
-		.bytes = executor->own.bytes,
-		.kind = COLLET_SHARED_DESCRIPTOR };
+		.address = (uint64_t)(rank + 1) << 48,
+		.bytes = device_comm->window_memory.bytes,
+		.kind = COLLET_IPC_FD };
 }
 
-static collet_status send_one(struct collet_executor *executor, uint32_t to, int file)
+static collet_status send_one(struct collet_device_comm *device_comm, uint32_t to, int fd)
 {
-	struct collet_engine *engine = executor->group->engine;
-	const struct collet_peer_info *card = &engine->peer_infos[collet_comm_state_world_rank(executor->group, to)];
-	const struct collet_shared own = shared_of(executor, executor->group->rank);
-	const struct collet_desk_note note = { own.process, own.allocation };
-	const int64_t deadline = collet_clock_ns() + SENT_NS;
+	struct collet_engine *engine = device_comm->state->engine;
+	const struct collet_peer_info *peer_info =
+		&engine->peer_infos[collet_comm_state_world_rank(device_comm->state, to)];
+	const struct collet_ipc_handle own = window_handle(device_comm, device_comm->state->rank);
+	const struct collet_handle_note note = { own.process, own.allocation };
+	const int64_t deadline = collet_clock_ns() + SEND_TIMEOUT_NS;
 	for (;;) {
-		const collet_status status =
-			collet_desk_send(&executor->device->desk, card->handle_exchange, &note, file);
+		const collet_status status = collet_handle_exchange_send(
+			&device_comm->device->handle_exchange, peer_info->handle_exchange, &note, fd);
 		if (status != COLLET_PENDING)
 			return status;
 		if (collet_clock_ns() >= deadline)
@@ -243,160 +248,162 @@ static collet_status send_one(struct collet_executor *executor, uint32_t to, int
 	}
 }
 
-static collet_status open_one(struct collet_executor *executor, uint32_t from)
+static collet_status open_one(struct collet_device_comm *device_comm, uint32_t from)
 {
-	const struct collet_shared shared = shared_of(executor, from);
-	collet_engine_lock(executor->group->engine);
-	const collet_status status =
-		collet_device_open(executor->device, executor->copier, &shared, &executor->opened[from]);
-	collet_engine_unlock(executor->group->engine);
+	const struct collet_ipc_handle handle = window_handle(device_comm, from);
+	collet_engine_lock(device_comm->state->engine);
+	const collet_status status = collet_device_open_handle(
+		device_comm->device, device_comm->copy_stream, &handle, &device_comm->peer_windows[from]);
+	collet_engine_unlock(device_comm->state->engine);
 	return status;
 }
 
 /* To those after this rank, and from those before it, some at a time. */
-static collet_status show_windows(struct connecting *connecting, bool *all)
+static collet_status exchange_windows(struct connect_state *setup, bool *all)
 {
-	struct collet_executor *executor = connecting->executor;
-	const uint32_t size = executor->group->size, rank = executor->group->rank;
-	const struct collet_shared own = { .first = executor->own.first };
-	int file = -1;
-	if (connecting->fine && collet_ipc_export(executor->cuda, &own, &file) != COLLET_OK) {
-		file = -1;
-		complain(connecting);
+	struct collet_device_comm *device_comm = setup->device_comm;
+	const uint32_t size = device_comm->state->size, rank = device_comm->state->rank;
+	const struct collet_ipc_handle own = { .address = device_comm->window_memory.address };
+	int fd = -1;
+	if (setup->is_ok && collet_ipc_handle_export_fd(device_comm->cuda, &own, &fd) != COLLET_OK) {
+		fd = -1;
+		record_failure(setup);
 	}
 	collet_status status = COLLET_OK;
-	for (uint32_t first = 1; first < size && status == COLLET_OK; first += SENT_AT_ONCE) {
-		const uint32_t end = first + SENT_AT_ONCE < size ? first + SENT_AT_ONCE : size;
-		for (uint32_t i = first; i < end && connecting->fine; i++)
-			if (send_one(executor, (rank + i) % size, file) != COLLET_OK)
-				complain(connecting);
-		status = agree(connecting, all);
-		for (uint32_t i = first; i < end && status == COLLET_OK && *all && connecting->fine; i++)
-			if (open_one(executor, (rank + size - i) % size) != COLLET_OK)
-				complain(connecting);
+	for (uint32_t first = 1; first < size && status == COLLET_OK; first += FDS_PER_ROUND) {
+		const uint32_t end = first + FDS_PER_ROUND < size ? first + FDS_PER_ROUND : size;
+		for (uint32_t i = first; i < end && setup->is_ok; i++)
+			if (send_one(device_comm, (rank + i) % size, fd) != COLLET_OK)
+				record_failure(setup);
+		status = agree(setup, all);
+		for (uint32_t i = first; i < end && status == COLLET_OK && *all && setup->is_ok; i++)
+			if (open_one(device_comm, (rank + size - i) % size) != COLLET_OK)
+				record_failure(setup);
 	}
-	if (file >= 0)
-		close(file);
+	if (fd >= 0)
+		close(fd);
 	return status;
 }
 
 /* In the executor's context. */
-static collet_status write_addresses(struct collet_executor *executor)
+static collet_status write_addresses(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "telling a GPU where windows are";
-	uint64_t addresses[COLLET_TAPE_RANKS];
-	for (uint32_t r = 0; r < executor->group->size; r++)
-		addresses[r] = r == executor->group->rank ? executor->own.first : executor->opened[r]->mapped;
-	const collet_status status =
-		collet_copier_add(executor->cuda, executor->copier, (void *)(uintptr_t)executor_windows(executor),
-			addresses, executor->group->size * sizeof(uint64_t), what);
-	const collet_status waited = collet_copier_wait(executor->cuda, executor->copier, what);
+	uint64_t addresses[COLLET_PLAN_RANKS];
+	for (uint32_t r = 0; r < device_comm->state->size; r++)
+		addresses[r] = r == device_comm->state->rank ? device_comm->window_memory.address
+							     : device_comm->peer_windows[r]->address;
+	const collet_status status = collet_copy_stream_enqueue(device_comm->cuda, device_comm->copy_stream,
+		(void *)(uintptr_t)window_addresses(device_comm), addresses,
+		device_comm->state->size * sizeof(uint64_t), what);
+	const collet_status waited = collet_copy_stream_synchronize(device_comm->cuda, device_comm->copy_stream, what);
 	return status == COLLET_OK ? waited : status;
 }
 
 /* ---- The test ---- */
 
-static bool some_are_busy(const struct connecting *connecting)
+static bool any_is_busy(const struct connect_state *setup)
 {
-	for (uint32_t r = 0; r < connecting->executor->group->size; r++)
-		if (connecting->hellos[r].busy)
+	for (uint32_t r = 0; r < setup->device_comm->state->size; r++)
+		if (setup->hellos[r].is_busy)
 			return true;
 	return false;
 }
 
 /* All have prepared it. They go on telling each other while kernels run, since a kernel that waits for one which has
  * not been launched, or has met a fault, finds out only when its time is over. */
-static collet_status launch_test(struct connecting *connecting, bool *all)
+static collet_status launch_test(struct connect_state *setup, bool *all)
 {
-	static const struct timespec pause = { .tv_nsec = LOOK_NS };
-	struct collet_executor *executor = connecting->executor;
+	static const struct timespec pause = { .tv_nsec = TEST_POLL_NS };
+	struct collet_device_comm *device_comm = setup->device_comm;
 	collet_status status;
-	if (collet_executor_launch_test(executor, &connecting->test) != COLLET_OK)
-		complain(connecting);
+	if (collet_device_comm_launch_test(device_comm, &setup->test) != COLLET_OK)
+		record_failure(setup);
 	for (;;) {
-		connecting->busy = !collet_executor_is_idle(executor);
-		if (!connecting->busy && connecting->fine && collet_executor_find_fault(executor) != COLLET_OK)
-			complain(connecting);
-		status = agree(connecting, all);
+		setup->is_busy = !collet_device_comm_is_idle(device_comm);
+		if (!setup->is_busy && setup->is_ok && collet_device_comm_check_fault(device_comm) != COLLET_OK)
+			record_failure(setup);
+		status = agree(setup, all);
 		if (status != COLLET_OK || !*all)
 			break;
-		if (!some_are_busy(connecting))
+		if (!any_is_busy(setup))
 			return COLLET_OK;
 		nanosleep(&pause, NULL);
 	}
-	connecting->busy = false;
-	collet_executor_stop_test(executor);
+	setup->is_busy = false;
+	collet_device_comm_abort_test(device_comm);
 	return status;
 }
 
 /* Each rank goes as far as the others before any launches what others wait for. */
-static collet_status test_windows(struct connecting *connecting, bool *all)
+static collet_status test_windows(struct connect_state *setup, bool *all)
 {
-	struct collet_executor *executor = connecting->executor;
-	struct executor_test *test = &connecting->test;
-	if (collet_executor_check_lines(executor) != COLLET_OK ||
-		collet_executor_make_test(executor, test) != COLLET_OK)
-		complain(connecting);
+	struct collet_device_comm *device_comm = setup->device_comm;
+	struct device_comm_test *test = &setup->test;
+	if (collet_device_comm_check_probes(device_comm) != COLLET_OK ||
+		collet_device_comm_create_test(device_comm, test) != COLLET_OK)
+		record_failure(setup);
 	for (uint32_t round = 0; round < 2; round++) {
-		const bool quick = round == 0;
-		if (connecting->fine && collet_executor_prepare_test(executor, test, quick) != COLLET_OK)
-			complain(connecting);
-		collet_status status = agree(connecting, all);
+		const bool is_ll = round == 0;
+		if (setup->is_ok && collet_device_comm_prepare_test(device_comm, test, is_ll) != COLLET_OK)
+			record_failure(setup);
+		collet_status status = agree(setup, all);
 		if (status == COLLET_OK && *all)
-			status = launch_test(connecting, all);
+			status = launch_test(setup, all);
 		if (status != COLLET_OK || !*all)
 			return status;
-		if (collet_executor_check_test(executor, test) != COLLET_OK)
-			complain(connecting);
+		if (collet_device_comm_check_test(device_comm, test) != COLLET_OK)
+			record_failure(setup);
 	}
-	return agree(connecting, all);
+	return agree(setup, all);
 }
 
 /* ---- All of it ---- */
 
 /* Whatever one rank finds wrong, it goes along with the others to the next exchange. */
-static collet_status connect_all(struct connecting *connecting, bool *all)
+static collet_status connect_all(struct connect_state *setup, bool *all)
 {
-	struct collet_executor *executor = connecting->executor;
-	if (prepare(executor) != COLLET_OK)
-		complain(connecting);
-	collet_status status = agree(connecting, all);
+	struct collet_device_comm *device_comm = setup->device_comm;
+	if (prepare(device_comm) != COLLET_OK)
+		record_failure(setup);
+	collet_status status = agree(setup, all);
 	if (status != COLLET_OK || !*all)
 		return status;
-	if (lay_out(connecting) != COLLET_OK || take_room(connecting) != COLLET_OK ||
-		collet_copier_begin(executor->cuda, executor->copier) != COLLET_OK) {
-		complain(connecting);
-		return agree(connecting, all);
+	if (lay_out(setup) != COLLET_OK || reserve_blocks(setup) != COLLET_OK ||
+		collet_copy_stream_push_context(device_comm->cuda, device_comm->copy_stream) != COLLET_OK) {
+		record_failure(setup);
+		return agree(setup, all);
 	}
-	if (make_window(executor) != COLLET_OK)
-		complain(connecting);
-	status = show_windows(connecting, all);
+	if (create_window(device_comm) != COLLET_OK)
+		record_failure(setup);
+	status = exchange_windows(setup, all);
 	if (status == COLLET_OK && *all) {
-		if (connecting->fine &&
-			(write_addresses(executor) != COLLET_OK || collet_executor_warm_up(executor) != COLLET_OK ||
-				collet_executor_write_lines(executor) != COLLET_OK))
-			complain(connecting);
-		status = agree(connecting, all);
+		if (setup->is_ok && (write_addresses(device_comm) != COLLET_OK ||
+					    collet_device_comm_warm_up(device_comm) != COLLET_OK ||
+					    collet_device_comm_write_probes(device_comm) != COLLET_OK))
+			record_failure(setup);
+		status = agree(setup, all);
 	}
 	if (status == COLLET_OK && *all)
-		status = test_windows(connecting, all);
-	collet_executor_free_test(executor, &connecting->test);
-	collet_copier_end(executor->cuda);
+		status = test_windows(setup, all);
+	collet_device_comm_destroy_test(device_comm, &setup->test);
+	collet_copy_stream_pop_context(device_comm->cuda);
 	return status;
 }
 
-collet_status collet_executor_connect(struct collet_executor *executor, bool *fine)
+collet_status collet_device_comm_connect(struct collet_device_comm *device_comm, bool *ok)
 {
-	struct connecting connecting = {
-		.executor = executor, .fine = true, .hellos = calloc(executor->group->size, sizeof(struct hello)) };
-	if (!connecting.hellos)
+	struct connect_state setup = { .device_comm = device_comm,
+		.is_ok = true,
+		.hellos = calloc(device_comm->state->size, sizeof(struct hello)) };
+	if (!setup.hellos)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
-	const collet_status status = connect_all(&connecting, fine);
-	if (!connecting.fine)
-		collet_log(executor->device->log, executor->led ? COLLET_LOG_INFO : COLLET_LOG_WARN,
-			executor->led ? "all collectives of ranks that share a GPU are done by rank 0: %s"
+	const collet_status status = connect_all(&setup, ok);
+	if (!setup.is_ok)
+		collet_log(device_comm->device->log, device_comm->has_leader ? COLLET_LOG_INFO : COLLET_LOG_WARN,
+			device_comm->has_leader ? "all collectives of ranks that share a GPU are done by rank 0: %s"
 				      : "collectives of ranks with GPUs go by way of the host: %s",
-			connecting.why);
-	free(connecting.hellos);
+			setup.why);
+	free(setup.hellos);
 	return status;
 }

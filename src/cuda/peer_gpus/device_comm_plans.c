@@ -4,207 +4,211 @@
 #include "core/status.h"
 #include "cuda/peer_gpus/internal.h"
 
-enum { LEAST_ROOM = 1024 };
+enum { MIN_PLAN_CAPACITY = 1024 };
 
-static bool same_taping(const struct collet_taping *a, const struct collet_taping *b)
+static bool same_options(const struct collet_plan_options *a, const struct collet_plan_options *b)
 {
-	return a->element_bytes == b->element_bytes && a->channels == b->channels && a->piece_bytes == b->piece_bytes &&
-	       a->quick == b->quick;
+	return a->element_bytes == b->element_bytes && a->channels_per_part == b->channels_per_part &&
+	       a->segment_bytes == b->segment_bytes && a->is_ll == b->is_ll;
 }
 
 /* A v-form's blocks are its own: its tape is kept for nobody, and nobody's is right for it. */
-static bool is_of(const struct collet_executor_tape *tape, const struct collet_executor_call *call)
+static bool serves_call(const struct collet_device_plan *plan, const struct collet_devcoll_call *call)
 {
-	return !call->listed && tape->program && tape->program == call->program && tape->count == call->shape.count &&
-	       tape->root == call->shape.root && same_taping(&tape->taping, &call->taping);
+	return !call->is_vector && plan->program && plan->program == call->program &&
+	       plan->count == call->shape.count && plan->root == call->shape.root &&
+	       same_options(&plan->options, &call->options);
 }
 
-static void to_front(struct collet_executor *executor, struct collet_executor_tape **at)
+static void to_front(struct collet_device_comm *device_comm, struct collet_device_plan **at)
 {
-	struct collet_executor_tape *tape = *at;
-	*at = tape->next;
-	tape->next = executor->tapes;
-	executor->tapes = tape;
+	struct collet_device_plan *plan = *at;
+	*at = plan->next;
+	plan->next = device_comm->plans;
+	device_comm->plans = plan;
 }
 
-static uint32_t room_for(uint32_t bytes)
+static uint32_t plan_capacity(uint32_t bytes)
 {
-	uint32_t room = LEAST_ROOM;
-	while (room < bytes)
-		room *= 2;
-	return room;
+	uint32_t capacity = MIN_PLAN_CAPACITY;
+	while (capacity < bytes)
+		capacity *= 2;
+	return capacity;
 }
 
 /* One that no launch will look at any more, the longest unused; NULL: there is none. */
-static struct collet_executor_tape **find_unused(struct collet_executor *executor, uint32_t room)
+static struct collet_device_plan **find_unused(struct collet_device_comm *device_comm, uint32_t capacity)
 {
-	struct collet_executor_tape **found = NULL;
-	for (struct collet_executor_tape **at = &executor->tapes; *at; at = &(*at)->next)
-		if (!(*at)->captured && !(*at)->promised && (*at)->room == room && (*at)->used <= executor->ended)
+	struct collet_device_plan **found = NULL;
+	for (struct collet_device_plan **at = &device_comm->plans; *at; at = &(*at)->next)
+		if (!(*at)->is_captured && !(*at)->pending_launches && (*at)->capacity == capacity &&
+			(*at)->last_launch <= device_comm->completed_count)
 			found = at;
 	return found;
 }
 
-void collet_executor_promise(struct collet_executor_tape *tape, bool promised)
+void collet_device_plan_reserve(struct collet_device_plan *plan, bool is_reserved)
 {
-	if (promised)
-		tape->promised++;
+	if (is_reserved)
+		plan->pending_launches++;
 	else
-		tape->promised--;
+		plan->pending_launches--;
 }
 
 /* In the executor's context. */
-static collet_status add_block(struct collet_executor *executor, uint32_t room)
+static collet_status add_block(struct collet_device_comm *device_comm, uint32_t capacity)
 {
-	struct executor_block *block = calloc(1, sizeof(*block));
+	struct plan_block *block = calloc(1, sizeof(*block));
 	if (!block)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a kernel is to do");
-	block->bytes = room > EXECUTOR_TAPE_BLOCK ? room : EXECUTOR_TAPE_BLOCK;
-	const cu_result result = executor->cuda->cuMemAlloc(&block->memory, block->bytes);
+	block->bytes = capacity > PLAN_BLOCK_BYTES ? capacity : PLAN_BLOCK_BYTES;
+	const cu_result result = device_comm->cuda->cuMemAlloc(&block->memory, block->bytes);
 	if (result != CU_OK) {
 		free(block);
-		return collet_cuda_fail(executor->cuda, result, "allocating memory for what a kernel is to do");
+		return collet_cuda_fail(device_comm->cuda, result, "allocating memory for what a kernel is to do");
 	}
-	block->next = executor->blocks;
-	executor->blocks = block;
+	block->next = device_comm->blocks;
+	device_comm->blocks = block;
 	return COLLET_OK;
 }
 
 /* In the executor's context. */
-static collet_status take_memory(struct collet_executor *executor, uint32_t room, cu_pointer *at)
+static collet_status carve_memory(struct collet_device_comm *device_comm, uint32_t capacity, cu_pointer *at)
 {
-	struct executor_block *block = executor->blocks;
-	if (!block || block->bytes - block->used < room) {
-		const collet_status status = add_block(executor, room);
+	struct plan_block *block = device_comm->blocks;
+	if (!block || block->bytes - block->used < capacity) {
+		const collet_status status = add_block(device_comm, capacity);
 		if (status != COLLET_OK)
 			return status;
-		block = executor->blocks;
+		block = device_comm->blocks;
 	}
 	*at = block->memory + block->used;
-	block->used += room;
+	block->used += capacity;
 	return COLLET_OK;
 }
 
 /* A place for a tape of so many bytes, at the front of the list. */
-static collet_status take_place(struct collet_executor *executor, uint32_t bytes, struct collet_executor_tape **taken)
+static collet_status claim_plan(
+	struct collet_device_comm *device_comm, uint32_t bytes, struct collet_device_plan **claimed)
 {
-	const uint32_t room = room_for(bytes);
-	struct collet_executor_tape **unused = NULL;
-	if (executor->kept >= EXECUTOR_TAPES && collet_executor_is_idle(executor))
-		executor->ended = executor->launches;
+	const uint32_t capacity = plan_capacity(bytes);
+	struct collet_device_plan **unused = NULL;
+	if (device_comm->cached_plans >= CACHED_PLANS && collet_device_comm_is_idle(device_comm))
+		device_comm->completed_count = device_comm->launch_count;
 	/* One that serves no later call is used again at once. */
-	unused = find_unused(executor, room);
-	if (unused && executor->kept < EXECUTOR_TAPES && (*unused)->program)
+	unused = find_unused(device_comm, capacity);
+	if (unused && device_comm->cached_plans < CACHED_PLANS && (*unused)->program)
 		unused = NULL;
 	if (unused) {
-		to_front(executor, unused);
-		*taken = executor->tapes;
+		to_front(device_comm, unused);
+		*claimed = device_comm->plans;
 		return COLLET_OK;
 	}
-	struct collet_executor_tape *made = calloc(1, sizeof(*made));
+	struct collet_device_plan *made = calloc(1, sizeof(*made));
 	if (!made)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a kernel is to do");
-	const collet_status status = take_memory(executor, room, &made->at);
+	const collet_status status = carve_memory(device_comm, capacity, &made->address);
 	if (status != COLLET_OK) {
 		free(made);
 		return status;
 	}
-	made->room = room;
-	made->next = executor->tapes;
-	executor->tapes = made;
-	executor->kept++;
-	*taken = made;
+	made->capacity = capacity;
+	made->next = device_comm->plans;
+	device_comm->plans = made;
+	device_comm->cached_plans++;
+	*claimed = made;
 	return COLLET_OK;
 }
 
-static collet_status upload(struct collet_executor *executor, const struct collet_tape *laid, cu_pointer at)
+static collet_status upload(
+	struct collet_device_comm *device_comm, const struct collet_kernel_plan *built, cu_pointer at)
 {
 	static const char what[] = "telling a GPU what its kernel is to do";
-	const collet_status status =
-		collet_copier_add(executor->cuda, executor->copier, (void *)(uintptr_t)at, laid, laid->bytes, what);
-	const collet_status waited = collet_copier_wait(executor->cuda, executor->copier, what);
+	const collet_status status = collet_copy_stream_enqueue(
+		device_comm->cuda, device_comm->copy_stream, (void *)(uintptr_t)at, built, built->bytes, what);
+	const collet_status waited = collet_copy_stream_synchronize(device_comm->cuda, device_comm->copy_stream, what);
 	return status == COLLET_OK ? waited : status;
 }
 
-static collet_status add(struct collet_executor *executor, const struct collet_executor_call *call,
-	const struct collet_tape *laid, struct collet_executor_tape **added)
+static collet_status add_plan(struct collet_device_comm *device_comm, const struct collet_devcoll_call *call,
+	const struct collet_kernel_plan *built, struct collet_device_plan **added)
 {
-	collet_status status = take_place(executor, laid->bytes, added);
+	collet_status status = claim_plan(device_comm, built->bytes, added);
 	if (status != COLLET_OK)
 		return status;
-	struct collet_executor_tape *tape = *added;
-	tape->program = NULL; /* until it is there */
-	tape->used = 0;
-	status = upload(executor, laid, tape->at);
+	struct collet_device_plan *plan = *added;
+	plan->program = NULL; /* until it is there */
+	plan->last_launch = 0;
+	status = upload(device_comm, built, plan->address);
 	if (status != COLLET_OK)
 		return status;
-	tape->program = call->listed ? NULL : call->program;
-	tape->count = call->shape.count;
-	tape->root = call->shape.root;
-	tape->taping = call->taping;
-	tape->lanes = laid->parts * laid->channels;
-	tape->bytes = laid->bytes;
+	plan->program = call->is_vector ? NULL : call->program;
+	plan->count = call->shape.count;
+	plan->root = call->shape.root;
+	plan->options = call->options;
+	plan->channels = built->parts * built->channels_per_part;
+	plan->bytes = built->bytes;
 	return COLLET_OK;
 }
 
 /* In the executor's context. */
-static collet_status make_scratch(struct collet_executor *executor)
+static collet_status make_scratch(struct collet_device_comm *device_comm)
 {
-	if (executor->scratch)
+	if (device_comm->scratch)
 		return COLLET_OK;
-	const cu_result result = executor->cuda->cuMemAlloc(&executor->scratch, COLLET_SCRATCH_BYTES);
+	const cu_result result = device_comm->cuda->cuMemAlloc(&device_comm->scratch, COLLET_SCRATCH_BYTES);
 	if (result == CU_OK)
 		return COLLET_OK;
-	executor->scratch = 0;
-	return collet_cuda_fail(executor->cuda, result, "allocating a communicator's scratch");
+	device_comm->scratch = 0;
+	return collet_cuda_fail(device_comm->cuda, result, "allocating a communicator's scratch");
 }
 
-collet_status collet_executor_prepare(
-	struct collet_executor *executor, const struct collet_executor_call *call, struct collet_executor_tape **tape)
+collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm, const struct collet_devcoll_call *call,
+	struct collet_device_plan **plan)
 {
-	struct collet_tape *laid;
-	for (struct collet_executor_tape **at = &executor->tapes; *at; at = &(*at)->next) {
-		if (!is_of(*at, call))
+	struct collet_kernel_plan *built;
+	for (struct collet_device_plan **at = &device_comm->plans; *at; at = &(*at)->next) {
+		if (!serves_call(*at, call))
 			continue;
-		to_front(executor, at);
-		*tape = executor->tapes;
+		to_front(device_comm, at);
+		*plan = device_comm->plans;
 		return COLLET_OK;
 	}
-	collet_status status = collet_tape_lay(call->program, &call->shape, &call->taping, &laid);
+	collet_status status = collet_kernel_plan_build(call->program, &call->shape, &call->options, &built);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copier_begin(executor->cuda, executor->copier);
+	status = collet_copy_stream_push_context(device_comm->cuda, device_comm->copy_stream);
 	if (status == COLLET_OK) {
 		if (collet_program_scratch(call->program, &call->shape))
-			status = make_scratch(executor);
+			status = make_scratch(device_comm);
 		if (status == COLLET_OK)
-			status = add(executor, call, laid, tape);
-		collet_copier_end(executor->cuda);
+			status = add_plan(device_comm, call, built, plan);
+		collet_copy_stream_pop_context(device_comm->cuda);
 	}
-	free(laid);
+	free(built);
 	return status;
 }
 
-collet_status collet_executor_allocate_ahead(struct collet_executor *executor)
+collet_status collet_device_comm_preallocate(struct collet_device_comm *device_comm)
 {
-	const collet_status status = make_scratch(executor);
-	return status == COLLET_OK ? add_block(executor, 0) : status;
+	const collet_status status = make_scratch(device_comm);
+	return status == COLLET_OK ? add_block(device_comm, 0) : status;
 }
 
-void collet_executor_free_tapes(struct collet_executor *executor)
+void collet_device_comm_free_plans(struct collet_device_comm *device_comm)
 {
-	for (struct collet_executor_tape *tape = executor->tapes, *next; tape; tape = next) {
-		next = tape->next;
-		free(tape);
+	for (struct collet_device_plan *plan = device_comm->plans, *next; plan; plan = next) {
+		next = plan->next;
+		free(plan);
 	}
-	for (struct executor_block *block = executor->blocks, *next; block; block = next) {
+	for (struct plan_block *block = device_comm->blocks, *next; block; block = next) {
 		next = block->next;
-		(void)executor->cuda->cuMemFree(block->memory);
+		(void)device_comm->cuda->cuMemFree(block->memory);
 		free(block);
 	}
-	executor->tapes = NULL;
-	executor->blocks = NULL;
-	if (executor->scratch)
-		(void)executor->cuda->cuMemFree(executor->scratch);
-	executor->scratch = 0;
+	device_comm->plans = NULL;
+	device_comm->blocks = NULL;
+	if (device_comm->scratch)
+		(void)device_comm->cuda->cuMemFree(device_comm->scratch);
+	device_comm->scratch = 0;
 }

@@ -6,8 +6,8 @@
 #include "core/status.h"
 #include "cuda/peer_gpus/internal.h"
 
-enum { TEST_PIECE_BYTES = 4 << 10 };
-static const int64_t TEST_NS = INT64_C(10) * 1000 * 1000 * 1000;
+enum { TEST_SEGMENT_BYTES = 4 << 10 };
+static const int64_t TEST_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
 static uint32_t pattern(uint32_t rank, uint64_t word)
 {
@@ -15,22 +15,23 @@ static uint32_t pattern(uint32_t rank, uint64_t word)
 	return mixed ^ mixed >> 15;
 }
 
-static collet_status copy(struct collet_executor *executor, cu_pointer to, const void *from, size_t bytes, bool back)
+static collet_status copy(
+	struct collet_device_comm *device_comm, cu_pointer to, const void *from, size_t bytes, bool back)
 {
 	static const char what[] = "testing a GPU's windows";
 	void *memory = (void *)(uintptr_t)to;
-	const collet_status status = collet_copier_add(executor->cuda, executor->copier,
+	const collet_status status = collet_copy_stream_enqueue(device_comm->cuda, device_comm->copy_stream,
 		back ? (void *)(uintptr_t)from : memory, back ? memory : from, bytes, what);
-	const collet_status waited = collet_copier_wait(executor->cuda, executor->copier, what);
+	const collet_status waited = collet_copy_stream_synchronize(device_comm->cuda, device_comm->copy_stream, what);
 	return status == COLLET_OK ? waited : status;
 }
 
 /* A rank's GPU, as nvidia-smi -L has it. */
 enum { GPU_NAME_BYTES = sizeof("GPU-01234567-0123-0123-0123-0123456789ab") };
-static const char *gpu_of(const struct collet_executor *executor, uint32_t rank, char name[GPU_NAME_BYTES])
+static const char *gpu_of(const struct collet_device_comm *device_comm, uint32_t rank, char name[GPU_NAME_BYTES])
 {
-	const struct collet_comm_state *group = executor->group;
-	const uint8_t *uuid = group->engine->peer_infos[collet_comm_state_world_rank(group, rank)].gpu;
+	const struct collet_comm_state *state = device_comm->state;
+	const uint8_t *uuid = state->engine->peer_infos[collet_comm_state_world_rank(state, rank)].gpu;
 	int used = snprintf(name, GPU_NAME_BYTES, "GPU-");
 	for (uint32_t i = 0; i < sizeof(((struct collet_peer_info *)0)->gpu); i++)
 		used += snprintf(name + used, GPU_NAME_BYTES - (size_t)used, "%s%02x",
@@ -38,183 +39,191 @@ static const char *gpu_of(const struct collet_executor *executor, uint32_t rank,
 	return name;
 }
 
-#define WHAT_TO_TRY "an IOMMU or PCIe ACS may lead it astray: try iommu=pt on the kernel's command line, or ACS off"
+#define IOMMU_HINT "an IOMMU or PCIe ACS may lead it astray: try iommu=pt on the kernel's command line, or ACS off"
 
 /* Always fails. */
-static collet_status complain_of(const struct collet_executor *executor, uint32_t from, const char *what)
+static collet_status report_peer(const struct collet_device_comm *device_comm, uint32_t from, const char *what)
 {
-	const uint32_t rank = executor->group->rank;
+	const uint32_t rank = device_comm->state->rank;
 	char theirs[GPU_NAME_BYTES], own[GPU_NAME_BYTES];
-	return collet_fail(COLLET_ERR_SYSTEM, "cuda: what rank %u's GPU (%s) writes to rank %u's (%s) %s; " WHAT_TO_TRY,
-		from, gpu_of(executor, from, theirs), rank, gpu_of(executor, rank, own), what);
+	return collet_fail(COLLET_ERR_SYSTEM, "cuda: what rank %u's GPU (%s) writes to rank %u's (%s) %s; " IOMMU_HINT,
+		from, gpu_of(device_comm, from, theirs), rank, gpu_of(device_comm, rank, own), what);
 }
 
 /* Whose words seem not to have come, of those that are wrong: one from whom there are most of these. */
-static collet_status check(const struct collet_executor *executor, const uint32_t *words, uint64_t count)
+static collet_status check(const struct collet_device_comm *device_comm, const uint32_t *words, uint64_t count)
 {
-	const uint32_t rank = executor->group->rank;
-	uint64_t wrong = 0, lost[COLLET_TAPE_RANKS] = { 0 };
+	const uint32_t rank = device_comm->state->rank;
+	uint64_t wrong = 0, lost[COLLET_PLAN_RANKS] = { 0 };
 	uint32_t from = !rank;
 	char what[80], own[GPU_NAME_BYTES];
 	for (uint64_t i = 0; i < count; i++) {
 		uint32_t difference = words[i];
-		for (uint32_t r = 0; r < executor->group->size; r++)
+		for (uint32_t r = 0; r < device_comm->state->size; r++)
 			difference ^= pattern(r, i);
 		wrong += difference != 0;
-		for (uint32_t r = 0; r < executor->group->size && difference; r++)
+		for (uint32_t r = 0; r < device_comm->state->size && difference; r++)
 			lost[r] += difference == pattern(r, i);
 	}
 	if (!wrong)
 		return COLLET_OK;
-	for (uint32_t r = 0; r < executor->group->size; r++)
+	for (uint32_t r = 0; r < device_comm->state->size; r++)
 		from = r != rank && lost[r] > lost[from] ? r : from;
 	if (!lost[from])
 		return collet_fail(COLLET_ERR_SYSTEM,
-			"cuda: of %llu words that GPUs write to rank %u's (%s) %llu are wrong; " WHAT_TO_TRY,
-			(unsigned long long)count, rank, gpu_of(executor, rank, own), (unsigned long long)wrong);
+			"cuda: of %llu words that GPUs write to rank %u's (%s) %llu are wrong; " IOMMU_HINT,
+			(unsigned long long)count, rank, gpu_of(device_comm, rank, own), (unsigned long long)wrong);
 	snprintf(what, sizeof(what), "is missing from %llu of %llu words", (unsigned long long)lost[from],
 		(unsigned long long)count);
-	return complain_of(executor, from, what);
+	return report_peer(device_comm, from, what);
 }
 
 /* A kernel's first launch may have to wait for whatever runs on the GPU: before any waits for another's. It does
  * nothing. In the executor's context. */
-collet_status collet_executor_warm_up(struct collet_executor *executor)
+collet_status collet_device_comm_warm_up(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "launching a kernel for the first time";
-	const struct collet_tape nothing = { .bytes = sizeof(nothing), .size = executor->group->size, .channels = 1 };
-	struct collet_program_arguments arguments = { .window = executor->window };
+	const struct collet_kernel_plan nothing = {
+		.bytes = sizeof(nothing), .size = device_comm->state->size, .channels_per_part = 1
+	};
+	struct collet_plan_arguments arguments = { .window = device_comm->window };
 	/* What the window's messages go over later. */
-	const cu_pointer at = executor->own.first + collet_window_slot_at(&executor->window, false, 0, 0, 0);
-	const collet_status status = copy(executor, at, &nothing, sizeof(nothing), false);
+	const cu_pointer at =
+		device_comm->window_memory.address + collet_window_slot_at(&device_comm->window, false, 0, 0, 0);
+	const collet_status status = copy(device_comm, at, &nothing, sizeof(nothing), false);
 	if (status != COLLET_OK)
 		return status;
-	arguments.rows[0] = (struct collet_program_row){ .tape = at, .tape_bytes = sizeof(nothing) };
+	arguments.ranks[0] = (struct collet_plan_rank){ .plan = at, .plan_bytes = sizeof(nothing) };
 	const collet_status launched =
-		collet_kernel_launch(executor->kernels, COLLET_GPU_program, 1, 1, &arguments, executor->stream);
-	cu_result result = executor->cuda->cuEventRecord(executor->order, executor->stream);
-	const cu_result waited = executor->cuda->cuStreamSynchronize(executor->stream);
+		collet_kernel_launch(device_comm->kernels, COLLET_GPU_plan, 1, 1, &arguments, device_comm->stream);
+	cu_result result = device_comm->cuda->cuEventRecord(device_comm->last_launch_event, device_comm->stream);
+	const cu_result waited = device_comm->cuda->cuStreamSynchronize(device_comm->stream);
 	result = result == CU_OK ? waited : result;
 	if (launched != COLLET_OK)
 		return launched;
-	return result == CU_OK ? COLLET_OK : collet_cuda_fail(executor->cuda, result, what);
+	return result == CU_OK ? COLLET_OK : collet_cuda_fail(device_comm->cuda, result, what);
 }
 
 /* A line by the GPU's own copies, into a slot of each peer's window that nothing else has used: what is lost finds out
  * without a kernel that waits for it. In the executor's context. */
-static cu_pointer line_of(const struct collet_executor *executor, cu_pointer window, uint32_t from)
+static cu_pointer probe_address(const struct collet_device_comm *device_comm, cu_pointer window, uint32_t from)
 {
-	return window + collet_window_slot_at(&executor->window, false, 0, from, 1);
+	return window + collet_window_slot_at(&device_comm->window, false, 0, from, 1);
 }
 
-collet_status collet_executor_write_lines(struct collet_executor *executor)
+collet_status collet_device_comm_write_probes(struct collet_device_comm *device_comm)
 {
-	uint32_t words[COLLET_LINE_BYTES / sizeof(uint32_t)];
+	uint32_t words[COLLET_FLAG_STRIDE_BYTES / sizeof(uint32_t)];
 	collet_status status = COLLET_OK;
 	for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		words[i] = pattern(executor->group->rank, i);
-	for (uint32_t r = 0; r < executor->group->size && status == COLLET_OK; r++)
-		if (r != executor->group->rank)
-			status = copy(executor, line_of(executor, executor->opened[r]->mapped, executor->group->rank),
+		words[i] = pattern(device_comm->state->rank, i);
+	for (uint32_t r = 0; r < device_comm->state->size && status == COLLET_OK; r++)
+		if (r != device_comm->state->rank)
+			status = copy(device_comm,
+				probe_address(
+					device_comm, device_comm->peer_windows[r]->address, device_comm->state->rank),
 				words, sizeof(words), false);
 	return status;
 }
 
-collet_status collet_executor_check_lines(struct collet_executor *executor)
+collet_status collet_device_comm_check_probes(struct collet_device_comm *device_comm)
 {
-	uint32_t words[COLLET_LINE_BYTES / sizeof(uint32_t)];
-	for (uint32_t r = 0; r < executor->group->size; r++) {
-		if (r == executor->group->rank)
+	uint32_t words[COLLET_FLAG_STRIDE_BYTES / sizeof(uint32_t)];
+	for (uint32_t r = 0; r < device_comm->state->size; r++) {
+		if (r == device_comm->state->rank)
 			continue;
-		const collet_status status =
-			copy(executor, line_of(executor, executor->own.first, r), words, sizeof(words), true);
+		const collet_status status = copy(device_comm,
+			probe_address(device_comm, device_comm->window_memory.address, r), words, sizeof(words), true);
 		if (status != COLLET_OK)
 			return status;
 		for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 			if (words[i] != pattern(r, i))
-				return complain_of(executor, r, "is not there");
+				return report_peer(device_comm, r, "is not there");
 	}
 	return COLLET_OK;
 }
 
 /* All ranks' patterns, combined in place. */
-static struct collet_executor_call call_of(const struct collet_executor *executor, const struct executor_test *test)
+static struct collet_devcoll_call call_of(
+	const struct collet_device_comm *device_comm, const struct device_comm_test *test)
 {
-	const uint32_t channels = test->quick ? 1 : executor->channels;
+	const uint32_t channels = test->is_ll ? 1 : device_comm->channels_per_part;
 	const uint64_t bytes = test->count * sizeof(uint32_t);
-	return (struct collet_executor_call){
+	return (struct collet_devcoll_call){
 		.program = collet_program_find(COLLET_ALLREDUCE, "direct"),
 		.shape = collet_shape_of(
-			COLLET_ALLREDUCE, executor->group->rank, executor->group->size, 0, test->count),
-		.taping = { sizeof(uint32_t), channels, test->quick ? COLLET_QUICK_BYTES : TEST_PIECE_BYTES,
-			test->quick },
+			COLLET_ALLREDUCE, device_comm->state->rank, device_comm->state->size, 0, test->count),
+		.options = { sizeof(uint32_t), channels, test->is_ll ? COLLET_LL_BYTES : TEST_SEGMENT_BYTES,
+			test->is_ll },
 		.dtype = COLLET_U32,
 		.op = COLLET_XOR,
 		.input = test->memory,
 		.result = test->memory,
 		.input_bytes = bytes,
 		.result_bytes = bytes,
-		.timeout_ns = TEST_NS,
+		.timeout_ns = TEST_TIMEOUT_NS,
 	};
 }
 
-collet_status collet_executor_prepare_test(
-	struct collet_executor *executor, struct executor_test *test, bool quick)
+collet_status collet_device_comm_prepare_test(
+	struct collet_device_comm *device_comm, struct device_comm_test *test, bool is_ll)
 {
-	test->quick = quick;
-	test->count = (quick ? COLLET_QUICK_BYTES
-			     : (uint64_t)TEST_PIECE_BYTES * executor->channels * COLLET_TAPE_SLOTS) /
+	test->is_ll = is_ll;
+	test->count = (is_ll ? COLLET_LL_BYTES
+			     : (uint64_t)TEST_SEGMENT_BYTES * device_comm->channels_per_part * COLLET_WINDOW_SLOTS) /
 		      sizeof(uint32_t);
 	for (uint64_t i = 0; i < test->count; i++)
-		test->words[i] = pattern(executor->group->rank, i);
+		test->words[i] = pattern(device_comm->state->rank, i);
 	const collet_status status =
-		copy(executor, test->memory, test->words, test->count * sizeof(uint32_t), false);
-	const struct collet_executor_call call = call_of(executor, test);
-	return status == COLLET_OK ? collet_executor_prepare(executor, &call, &test->tape) : status;
+		copy(device_comm, test->memory, test->words, test->count * sizeof(uint32_t), false);
+	const struct collet_devcoll_call call = call_of(device_comm, test);
+	return status == COLLET_OK ? collet_device_comm_prepare(device_comm, &call, &test->plan) : status;
 }
 
-collet_status collet_executor_launch_test(struct collet_executor *executor, const struct executor_test *test)
+collet_status collet_device_comm_launch_test(
+	struct collet_device_comm *device_comm, const struct device_comm_test *test)
 {
-	const struct collet_executor_call call = call_of(executor, test);
-	const struct collet_executor_place place = { .stream = executor->stream };
-	return collet_executor_launch(executor, &call, test->tape, &place);
+	const struct collet_devcoll_call call = call_of(device_comm, test);
+	const struct collet_launch_target target = { .stream = device_comm->stream };
+	return collet_device_comm_launch(device_comm, &call, test->plan, &target);
 }
 
-collet_status collet_executor_check_test(struct collet_executor *executor, const struct executor_test *test)
+collet_status collet_device_comm_check_test(struct collet_device_comm *device_comm, const struct device_comm_test *test)
 {
 	uint32_t late;
-	const cu_result result = executor->cuda->cuStreamSynchronize(executor->stream);
+	const cu_result result = device_comm->cuda->cuStreamSynchronize(device_comm->stream);
 	if (result != CU_OK)
-		return collet_cuda_fail(executor->cuda, result, "testing a GPU's windows");
-	if (collet_executor_complains(executor, &late) == COLLET_EXECUTOR_LATE)
-		return complain_of(executor, late, "has not come in 10 s");
+		return collet_cuda_fail(device_comm->cuda, result, "testing a GPU's windows");
+	if (collet_device_comm_async_error(device_comm, &late) == COLLET_DEVICE_TIMEOUT)
+		return report_peer(device_comm, late, "has not come in 10 s");
 	const collet_status status =
-		copy(executor, test->memory, test->words, test->count * sizeof(uint32_t), true);
-	return status == COLLET_OK ? check(executor, test->words, test->count) : status;
+		copy(device_comm, test->memory, test->words, test->count * sizeof(uint32_t), true);
+	return status == COLLET_OK ? check(device_comm, test->words, test->count) : status;
 }
 
-void collet_executor_stop_test(struct collet_executor *executor)
+void collet_device_comm_abort_test(struct collet_device_comm *device_comm)
 {
-	collet_executor_stop(executor);
-	(void)executor->cuda->cuStreamSynchronize(executor->stream);
+	collet_device_comm_abort(device_comm);
+	(void)device_comm->cuda->cuStreamSynchronize(device_comm->stream);
 }
 
-collet_status collet_executor_make_test(const struct collet_executor *executor, struct executor_test *test)
+collet_status collet_device_comm_create_test(
+	const struct collet_device_comm *device_comm, struct device_comm_test *test)
 {
-	const size_t bytes = (size_t)TEST_PIECE_BYTES * executor->channels * COLLET_TAPE_SLOTS;
+	const size_t bytes = (size_t)TEST_SEGMENT_BYTES * device_comm->channels_per_part * COLLET_WINDOW_SLOTS;
 	test->words = malloc(bytes);
 	if (!test->words)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory to test a GPU's windows");
-	const cu_result result = executor->cuda->cuMemAlloc(&test->memory, bytes);
+	const cu_result result = device_comm->cuda->cuMemAlloc(&test->memory, bytes);
 	if (result == CU_OK)
 		return COLLET_OK;
 	test->memory = 0;
-	return collet_cuda_fail(executor->cuda, result, "allocating memory to test");
+	return collet_cuda_fail(device_comm->cuda, result, "allocating memory to test");
 }
 
-void collet_executor_free_test(const struct collet_executor *executor, const struct executor_test *test)
+void collet_device_comm_destroy_test(const struct collet_device_comm *device_comm, const struct device_comm_test *test)
 {
 	if (test->memory)
-		(void)executor->cuda->cuMemFree(test->memory);
+		(void)device_comm->cuda->cuMemFree(test->memory);
 	free(test->words);
 }

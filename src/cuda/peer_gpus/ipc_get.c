@@ -14,63 +14,63 @@ enum {
 };
 
 /* Memory of one CUDA context: at its start this rank's pattern, at its end a place for what is copied from others. */
-struct ground {
-	struct ground *next;
-	const struct collet_copier *copier;
+struct test_buffer {
+	struct test_buffer *next;
+	const struct collet_copy_stream *copy_stream;
 	cu_pointer memory;           /* 0: it cannot be had, and need not be tried again */
-	struct collet_shared shared;
+	struct collet_ipc_handle handle;
 };
 
 /* Another rank of this host. */
 struct peer {
 	struct peer *next;
 	uint32_t rank;               /* of the world */
-	struct collet_shown shown;
-	bool complained;
+	struct collet_exported_handles exported;
+	bool logged;
 };
 
 /* From one context to another: the memory that was read, and who read it. */
-struct link {
-	struct link *next;
+struct tested_link {
+	struct tested_link *next;
 	uint64_t process, allocation;
 	cu_context context;
-	uint32_t wrong;              /* words */
+	uint32_t wrong_words;        /* words */
 };
 
-struct collet_pulls {
-	struct ground *grounds;
+struct collet_ipc_get {
+	struct test_buffer *test_buffers;
 	struct peer *peers;
-	struct link *links;
+	struct tested_link *links;
 };
 
-bool collet_pull_may(const struct collet_engine *engine, uint32_t rank)
+bool collet_ipc_get_is_possible(const struct collet_engine *engine, uint32_t rank)
 {
 	const struct collet_peer_info *own = &engine->peer_infos[engine->rank], *other = &engine->peer_infos[rank];
-	return own->host_id == other->host_id && collet_card_has_gpu(own) && collet_card_has_gpu(other);
+	return own->host_id == other->host_id && collet_peer_info_has_gpu(own) && collet_peer_info_has_gpu(other);
 }
 
-static struct collet_pulls *get(struct collet_device *device)
+static struct collet_ipc_get *get_state(struct collet_device *device)
 {
-	if (!device->pulls)
-		device->pulls = calloc(1, sizeof(*device->pulls));
-	return device->pulls;
+	if (!device->ipc_get)
+		device->ipc_get = calloc(1, sizeof(*device->ipc_get));
+	return device->ipc_get;
 }
 
 /* NULL: no memory. */
 static struct peer *get_peer(struct collet_device *device, uint32_t rank)
 {
-	struct collet_pulls *pulls = get(device);
-	struct peer *peer = pulls ? pulls->peers : NULL;
+	struct collet_ipc_get *gets = get_state(device);
+	struct peer *peer = gets ? gets->peers : NULL;
 	while (peer && peer->rank != rank)
 		peer = peer->next;
-	if (peer || !pulls)
+	if (peer || !gets)
 		return peer;
 	peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
 	peer->rank = rank;
-	peer->next = pulls->peers;
-	pulls->peers = peer;
+	peer->next = gets->peers;
+	gets->peers = peer;
 	return peer;
 }
 
@@ -82,277 +82,288 @@ static uint32_t pattern(uint32_t rank, uint32_t word)
 	return mixed ^ mixed >> 15;
 }
 
-static struct ground *find_ground(const struct collet_device *device, const struct collet_copier *copier)
+static struct test_buffer *find_test_buffer(
+	const struct collet_device *device, const struct collet_copy_stream *copy_stream)
 {
-	struct ground *ground = device->pulls ? device->pulls->grounds : NULL;
-	while (ground && ground->copier != copier)
-		ground = ground->next;
-	return ground;
+	struct test_buffer *test_buffer = device->ipc_get ? device->ipc_get->test_buffers : NULL;
+	while (test_buffer && test_buffer->copy_stream != copy_stream)
+		test_buffer = test_buffer->next;
+	return test_buffer;
 }
 
-static collet_status fill(const struct collet_device *device, struct ground *ground)
+static collet_status allocate_and_fill(const struct collet_device *device, struct test_buffer *test_buffer)
 {
 	static const char what[] = "writing a pattern to a GPU's memory";
 	uint32_t words[WORDS];
-	cu_memory mapped;
-	const cu_result result = device->cuda->cuMemAlloc(&ground->memory, TEST_BYTES);
+	cu_mem_handle mapped;
+	const cu_result result = device->cuda->cuMemAlloc(&test_buffer->memory, TEST_BYTES);
 	if (result != CU_OK) {
-		ground->memory = 0;
+		test_buffer->memory = 0;
 		return collet_cuda_fail(device->cuda, result, "allocating memory to test");
 	}
 	for (uint32_t i = 0; i < WORDS; i++)
 		words[i] = pattern(device->rank, i);
-	void *memory = (void *)(uintptr_t)ground->memory;
+	void *memory = (void *)(uintptr_t)test_buffer->memory;
 	const collet_status added =
-		collet_copier_add(device->cuda, ground->copier, memory, words, sizeof(words), what);
-	const collet_status waited = collet_copier_wait(device->cuda, ground->copier, what);
+		collet_copy_stream_enqueue(device->cuda, test_buffer->copy_stream, memory, words, sizeof(words), what);
+	const collet_status waited = collet_copy_stream_synchronize(device->cuda, test_buffer->copy_stream, what);
 	if (added != COLLET_OK || waited != COLLET_OK)
 		return added == COLLET_OK ? waited : added;
-	return collet_ipc_describe(device->cuda, device->process, memory, &ground->shared, &mapped);
+	return collet_ipc_handle_get(device->cuda, device->process_id, memory, &test_buffer->handle, &mapped);
 }
 
-static void free_ground(const struct collet_device *device, struct ground *ground)
+static void free_test_buffer(const struct collet_device *device, struct test_buffer *test_buffer)
 {
 	/* Fails where the program has destroyed its context, and the memory with it. */
-	if (ground->memory && collet_cuda_enter(device->cuda, ground->copier->context) == CU_OK) {
-		(void)device->cuda->cuMemFree(ground->memory);
-		collet_cuda_leave(device->cuda);
+	if (test_buffer->memory && collet_cuda_push_context(device->cuda, test_buffer->copy_stream->context) == CU_OK) {
+		(void)device->cuda->cuMemFree(test_buffer->memory);
+		collet_cuda_pop_context(device->cuda);
 	}
-	free(ground);
+	free(test_buffer);
 }
 
 /* Without the lock: allocating may wait for the GPU. NULL: no memory to note it in. */
-static struct ground *make_ground(const struct collet_device *device, const struct collet_copier *copier)
+static struct test_buffer *create_test_buffer(
+	const struct collet_device *device, const struct collet_copy_stream *copy_stream)
 {
-	struct ground *ground = calloc(1, sizeof(*ground));
-	if (!ground)
+	struct test_buffer *test_buffer = calloc(1, sizeof(*test_buffer));
+	if (!test_buffer)
 		return NULL;
-	ground->copier = copier;
-	collet_status status = collet_copier_begin(device->cuda, copier);
+	test_buffer->copy_stream = copy_stream;
+	collet_status status = collet_copy_stream_push_context(device->cuda, copy_stream);
 	if (status == COLLET_OK) {
-		status = fill(device, ground);
-		if (status != COLLET_OK && ground->memory)
-			(void)device->cuda->cuMemFree(ground->memory);
-		collet_copier_end(device->cuda);
+		status = allocate_and_fill(device, test_buffer);
+		if (status != COLLET_OK && test_buffer->memory)
+			(void)device->cuda->cuMemFree(test_buffer->memory);
+		collet_copy_stream_pop_context(device->cuda);
 	}
 	if (status != COLLET_OK) {
-		ground->memory = 0;
+		test_buffer->memory = 0;
 		collet_log(device->log, COLLET_LOG_INFO, "%s; messages of this GPU go by way of the host",
 			collet_last_error());
 	}
-	return ground;
+	return test_buffer;
 }
 
 /* Takes the lock, and leaves it taken. NULL: there is none. */
-static const struct ground *lock_ground(
-	struct collet_device *device, struct collet_engine *engine, const struct collet_copier *copier)
+static const struct test_buffer *lock_test_buffer(
+	struct collet_device *device, struct collet_engine *engine, const struct collet_copy_stream *copy_stream)
 {
 	collet_engine_lock(engine);
-	struct ground *ground = find_ground(device, copier);
-	if (!ground) {
+	struct test_buffer *test_buffer = find_test_buffer(device, copy_stream);
+	if (!test_buffer) {
 		collet_engine_unlock(engine);
-		struct ground *made = make_ground(device, copier);
+		struct test_buffer *made = create_test_buffer(device, copy_stream);
 		collet_engine_lock(engine);
 		/* Another thread of the program may have made one too; then both stay. */
-		if (made && get(device)) {
-			made->next = device->pulls->grounds;
-			device->pulls->grounds = ground = made;
+		if (made && get_state(device)) {
+			made->next = device->ipc_get->test_buffers;
+			device->ipc_get->test_buffers = test_buffer = made;
 		} else if (made) {
-			free_ground(device, made);
+			free_test_buffer(device, made);
 		}
 	}
-	return ground && ground->memory ? ground : NULL;
+	return test_buffer && test_buffer->memory ? test_buffer : NULL;
 }
 
 /* ---- The sender ---- */
 
-void collet_pull_describe(struct collet_device *device, struct collet_engine *engine, struct collet_copier *copier,
-	uint64_t allocation, const void *first, size_t bytes, struct collet_pull_offer *offer)
+void collet_ipc_get_describe(struct collet_device *device, struct collet_engine *engine,
+	struct collet_copy_stream *copy_stream, uint64_t allocation, const void *first, size_t bytes,
+	struct collet_ipc_get_descriptor *descriptor)
 {
-	const struct collet_residence residence = { .device = true, .ordinal = copier->ordinal,
-		.context = copier->retained ? NULL : copier->context, .allocation = allocation };
-	*offer = (struct collet_pull_offer){ .side = { .place = COLLET_PLACE_NONE } };
-	const struct ground *ground = lock_ground(device, engine, copier);
-	if (ground) {
-		offer->test = ground->shared;
-		offer->side = (struct collet_direct_side){ .first = first, .bytes = bytes, .place = COLLET_PLACE_GPU,
-			.ordinal = copier->ordinal, .context = (uintptr_t)residence.context };
-		if (collet_device_describe(device, &residence, first, &offer->side.shared) != COLLET_OK)
-			offer->side.place = COLLET_PLACE_NONE;
+	const struct collet_pointer_attributes attributes = { .is_device = true, .ordinal = copy_stream->ordinal,
+		.context = copy_stream->is_primary ? NULL : copy_stream->context, .allocation = allocation };
+	*descriptor = (struct collet_ipc_get_descriptor){ .buffer = { .location = COLLET_BUFFER_UNUSED } };
+	const struct test_buffer *test_buffer = lock_test_buffer(device, engine, copy_stream);
+	if (test_buffer) {
+		descriptor->test = test_buffer->handle;
+		descriptor->buffer = (struct collet_buffer_info){ .first = first,
+			.bytes = bytes,
+			.location = COLLET_BUFFER_GPU,
+			.ordinal = copy_stream->ordinal,
+			.context = (uintptr_t)attributes.context };
+		if (collet_device_get_handle(device, &attributes, first, &descriptor->buffer.handle) != COLLET_OK)
+			descriptor->buffer.location = COLLET_BUFFER_UNUSED;
 	}
-	collet_device_look(device);  /* what others have handed in: the desk is full soon */
+	collet_device_receive_handles(device); /* what others have handed in: the desk is full soon */
 	collet_engine_unlock(engine);
 }
 
-bool collet_pull_show(struct collet_device *device, const struct collet_engine *engine, uint32_t to,
-	const struct collet_pull_offer *offer)
+bool collet_ipc_get_export(struct collet_device *device, const struct collet_engine *engine, uint32_t to,
+	const struct collet_ipc_get_descriptor *descriptor)
 {
-	const struct collet_peer_info *card = &engine->peer_infos[to];
-	if (offer->side.place != COLLET_PLACE_GPU || !collet_pull_may(engine, to))
+	const struct collet_peer_info *peer_info = &engine->peer_infos[to];
+	if (descriptor->buffer.location != COLLET_BUFFER_GPU || !collet_ipc_get_is_possible(engine, to))
 		return false;
-	if (card->process_id != device->process &&
-		(offer->side.shared.kind == COLLET_SHARED_NOT || offer->test.kind == COLLET_SHARED_NOT))
+	if (peer_info->process_id != device->process_id &&
+		(descriptor->buffer.handle.kind == COLLET_IPC_NONE || descriptor->test.kind == COLLET_IPC_NONE))
 		return false;
-	if (offer->side.shared.kind != COLLET_SHARED_DESCRIPTOR)
+	if (descriptor->buffer.handle.kind != COLLET_IPC_FD)
 		return true;
 	struct peer *peer = get_peer(device, to);
 	if (!peer)
 		return false;
-	collet_shown_tell_owed(device, &peer->shown, card);
-	return collet_shown_add(device, &peer->shown, card, &offer->side.shared) == COLLET_OK;
+	collet_exported_handles_flush(device, &peer->exported, peer_info);
+	return collet_exported_handles_send(device, &peer->exported, peer_info, &descriptor->buffer.handle) ==
+	       COLLET_OK;
 }
 
-void collet_pull_show_again(struct collet_device *device, uint32_t to, const struct collet_pull_offer *offer)
+void collet_ipc_get_reexport(
+	struct collet_device *device, uint32_t to, const struct collet_ipc_get_descriptor *descriptor)
 {
 	struct peer *peer = get_peer(device, to);
 	if (peer)
-		collet_shown_again(&peer->shown, offer->side.shared.allocation);
+		collet_exported_handles_resend(&peer->exported, descriptor->buffer.handle.allocation);
 }
 
-void collet_pull_tell_gone(
-	struct collet_device *device, const struct collet_engine *engine, const struct collet_shared *shared)
+void collet_ipc_get_notify_freed(
+	struct collet_device *device, const struct collet_engine *engine, const struct collet_ipc_handle *handle)
 {
-	for (struct peer *peer = device->pulls ? device->pulls->peers : NULL; peer; peer = peer->next)
-		if (collet_shown_has(&peer->shown, shared->allocation))
-			collet_shown_gone(device, &peer->shown, &engine->peer_infos[peer->rank], shared->allocation);
+	for (struct peer *peer = device->ipc_get ? device->ipc_get->peers : NULL; peer; peer = peer->next)
+		if (collet_exported_handles_has(&peer->exported, handle->allocation))
+			collet_exported_handles_notify_freed(
+				device, &peer->exported, &engine->peer_infos[peer->rank], handle->allocation);
 }
 
 /* ---- The receiver ---- */
 
 /* How many words of another's pattern arrive wrong here. COLLET_ERR_SYSTEM: the driver refuses. */
-static collet_status count_wrong(const struct collet_device *device, const struct ground *ground, uint32_t from,
-	const char *there, uint32_t *wrong)
+static collet_status count_wrong(const struct collet_device *device, const struct test_buffer *test_buffer,
+	uint32_t from, const char *address, uint32_t *wrong)
 {
 	static const char what[] = "copying a pattern from another rank's GPU";
 	static const uint32_t zeros[WORDS];
-	const struct collet_copier *copier = ground->copier;
-	char *place = (char *)(uintptr_t)ground->memory + TEST_BYTES - sizeof(zeros);
+	const struct collet_copy_stream *copy_stream = test_buffer->copy_stream;
+	char *place = (char *)(uintptr_t)test_buffer->memory + TEST_BYTES - sizeof(zeros);
 	uint32_t words[WORDS];
-	collet_status status = collet_copier_begin(device->cuda, copier);
+	collet_status status = collet_copy_stream_push_context(device->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copier_add(device->cuda, copier, place, zeros, sizeof(zeros), what);
+	status = collet_copy_stream_enqueue(device->cuda, copy_stream, place, zeros, sizeof(zeros), what);
 	if (status == COLLET_OK)
-		status = collet_copier_add(device->cuda, copier, place, there, sizeof(words), what);
+		status = collet_copy_stream_enqueue(device->cuda, copy_stream, place, address, sizeof(words), what);
 	if (status == COLLET_OK)
-		status = collet_copier_add(device->cuda, copier, words, place, sizeof(words), what);
-	const collet_status waited = collet_copier_wait(device->cuda, copier, what);
-	collet_copier_end(device->cuda);
+		status = collet_copy_stream_enqueue(device->cuda, copy_stream, words, place, sizeof(words), what);
+	const collet_status waited = collet_copy_stream_synchronize(device->cuda, copy_stream, what);
+	collet_copy_stream_pop_context(device->cuda);
 	*wrong = 0;
 	for (uint32_t i = 0; i < WORDS && status == COLLET_OK && waited == COLLET_OK; i++)
 		*wrong += words[i] != pattern(from, i);
 	return status == COLLET_OK ? waited : status;
 }
 
-static struct link *find_link(
-	const struct collet_device *device, const struct collet_copier *copier, const struct collet_shared *test)
+static struct tested_link *find_link(const struct collet_device *device, const struct collet_copy_stream *copy_stream,
+	const struct collet_ipc_handle *test)
 {
-	struct link *link = device->pulls->links;
+	struct tested_link *link = device->ipc_get->links;
 	while (link && (link->process != test->process || link->allocation != test->allocation ||
-			       link->context != copier->context))
+			       link->context != copy_stream->context))
 		link = link->next;
 	return link;
 }
 
 /* NULL; or why not. */
-static const char *test_link(struct collet_device *device, uint32_t from, const struct collet_copier *copier,
-	const struct collet_pull_offer *offer, bool *refused)
+static const char *test_link(struct collet_device *device, uint32_t from, const struct collet_copy_stream *copy_stream,
+	const struct collet_ipc_get_descriptor *descriptor, bool *has_failed)
 {
-	const struct ground *ground = find_ground(device, copier);
-	struct collet_direct_side side = offer->side;
-	struct collet_opened *opened = NULL;
-	struct link *link = NULL;
+	const struct test_buffer *test_buffer = find_test_buffer(device, copy_stream);
+	struct collet_buffer_info buffer = descriptor->buffer;
+	struct collet_ipc_mapping *mapping = NULL;
+	struct tested_link *link = NULL;
 	const char *why = NULL;
 	uint32_t wrong = 0;
-	if (!ground || !ground->memory)
+	if (!test_buffer || !test_buffer->memory)
 		return "this rank has no memory to test with";
-	link = find_link(device, copier, &offer->test);
+	link = find_link(device, copy_stream, &descriptor->test);
 	if (!link) {
-		side.first = (const void *)(uintptr_t)offer->test.first;
-		side.bytes = WORDS * sizeof(uint32_t);
-		side.shared = offer->test;
-		const char *there = collet_device_reach(device, copier, &side, &opened, &why, refused);
-		if (!there)
+		buffer.first = (const void *)(uintptr_t)descriptor->test.address;
+		buffer.bytes = WORDS * sizeof(uint32_t);
+		buffer.handle = descriptor->test;
+		const char *address =
+			collet_device_map_peer_buffer(device, copy_stream, &buffer, &mapping, &why, has_failed);
+		if (!address)
 			return why;
-		const collet_status status = count_wrong(device, ground, from, there, &wrong);
-		collet_ipc_put(&device->ipc, opened);
-		*refused = true;
+		const collet_status status = count_wrong(device, test_buffer, from, address, &wrong);
+		collet_ipc_cache_release(&device->ipc_cache, mapping);
+		*has_failed = true;
 		if (status != COLLET_OK)
 			return collet_last_error();
 		link = malloc(sizeof(*link));
 		if (!link)
 			return "no memory to note a test in";
-		*link = (struct link){ device->pulls->links, offer->test.process, offer->test.allocation,
-			copier->context, wrong };
-		device->pulls->links = link;
+		*link = (struct tested_link){ device->ipc_get->links, descriptor->test.process, descriptor->test.allocation,
+			copy_stream->context, wrong };
+		device->ipc_get->links = link;
 	}
-	*refused = link->wrong;
-	if (!link->wrong)
+	*has_failed = link->wrong_words;
+	if (!link->wrong_words)
 		return NULL;
 	(void)collet_fail(COLLET_ERR_SYSTEM,
 		"cuda: of %d words that were copied from that GPU %u are wrong; is an IOMMU in the way?", WORDS,
-		link->wrong);
+		link->wrong_words);
 	return collet_last_error();
 }
 
-static void complain(
-	struct collet_device *device, const struct collet_engine *engine, uint32_t from, const char *why, bool refused)
+static void log_once(struct collet_device *device, const struct collet_engine *engine, uint32_t from, const char *why,
+	bool has_failed)
 {
 	struct peer *peer = get_peer(device, from);
-	if (!peer || peer->complained)
+	if (!peer || peer->logged)
 		return;
-	peer->complained = true;
-	collet_log(&engine->log, refused ? COLLET_LOG_WARN : COLLET_LOG_INFO,
+	peer->logged = true;
+	collet_log(&engine->log, has_failed ? COLLET_LOG_WARN : COLLET_LOG_INFO,
 		"cuda: messages from rank %u by way of the host, and not from its GPU to this one's: %s", from, why);
 }
 
 /* A thread's own memory is where it is: nothing is between a context and itself. */
-static bool is_own(
-	const struct collet_device *device, const struct collet_copier *copier, const struct collet_direct_side *side)
+static bool is_same_context(const struct collet_device *device, const struct collet_copy_stream *copy_stream,
+	const struct collet_buffer_info *buffer)
 {
-	return side->shared.process == device->process && side->ordinal == copier->ordinal;
+	return buffer->handle.process == device->process_id && buffer->ordinal == copy_stream->ordinal;
 }
 
-char *collet_pull_reach(struct collet_device *device, const struct collet_engine *engine, uint32_t from,
-	const struct collet_copier *copier, const struct collet_pull_offer *offer, struct collet_opened **opened,
-	bool *again)
+char *collet_ipc_get_map(struct collet_device *device, const struct collet_engine *engine, uint32_t from,
+	const struct collet_copy_stream *copy_stream, const struct collet_ipc_get_descriptor *descriptor,
+	struct collet_ipc_mapping **mapping, bool *must_resend)
 {
 	const char *why = NULL;
-	bool refused = false;
-	char *there = NULL;
-	*opened = NULL;
-	*again = false;
+	bool has_failed = false;
+	char *address = NULL;
+	*mapping = NULL;
+	*must_resend = false;
 	/* Progress is made by whichever thread waits, the program's own among them. */
-	const int mode = collet_cuda_relax(device->cuda);
-	if (!is_own(device, copier, &offer->side))
-		why = test_link(device, from, copier, offer, &refused);
+	const int mode = collet_cuda_relax_capture(device->cuda);
+	if (!is_same_context(device, copy_stream, &descriptor->buffer))
+		why = test_link(device, from, copy_stream, descriptor, &has_failed);
 	if (!why) {
-		there = collet_device_reach(device, copier, &offer->side, opened, &why, &refused);
-		*again = !there && offer->side.shared.kind == COLLET_SHARED_DESCRIPTOR;
+		address = collet_device_map_peer_buffer(
+			device, copy_stream, &descriptor->buffer, mapping, &why, &has_failed);
+		*must_resend = !address && descriptor->buffer.handle.kind == COLLET_IPC_FD;
 	}
-	collet_cuda_relax_no_more(device->cuda, mode);
-	if (!there && !*again)
-		complain(device, engine, from, why, refused);
-	return there;
+	collet_cuda_restore_capture(device->cuda, mode);
+	if (!address && !*must_resend)
+		log_once(device, engine, from, why, has_failed);
+	return address;
 }
 
-void collet_pulls_free(struct collet_device *device)
+void collet_ipc_get_destroy(struct collet_device *device)
 {
-	struct collet_pulls *pulls = device->pulls;
-	if (!pulls)
+	struct collet_ipc_get *gets = device->ipc_get;
+	if (!gets)
 		return;
-	for (struct ground *ground = pulls->grounds, *next; ground; ground = next) {
-		next = ground->next;
-		free_ground(device, ground);
+	for (struct test_buffer *test_buffer = gets->test_buffers, *next; test_buffer; test_buffer = next) {
+		next = test_buffer->next;
+		free_test_buffer(device, test_buffer);
 	}
-	for (struct peer *peer = pulls->peers, *next; peer; peer = next) {
+	for (struct peer *peer = gets->peers, *next; peer; peer = next) {
 		next = peer->next;
 		free(peer);
 	}
-	for (struct link *link = pulls->links, *next; link; link = next) {
+	for (struct tested_link *link = gets->links, *next; link; link = next) {
 		next = link->next;
 		free(link);
 	}
-	free(pulls);
-	device->pulls = NULL;
+	free(gets);
+	device->ipc_get = NULL;
 }

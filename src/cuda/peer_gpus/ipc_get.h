@@ -11,33 +11,35 @@
 #include "cuda/shared_gpu/shared_gpu.h"
 
 /* Where a sender's buffer is; travels as it is. */
-struct collet_pull_offer {
-	struct collet_direct_side side;      /* COLLET_PLACE_NONE: nobody can pull from it */
-	struct collet_shared test;           /* in the same context, with the sender's pattern at its start */
+struct collet_ipc_get_descriptor {
+	struct collet_buffer_info buffer;    /* COLLET_BUFFER_UNUSED: nobody can pull from it */
+	struct collet_ipc_handle test;       /* in the same context, with the sender's pattern at its start */
 };
 
 /* Of a context; NULL: it has none yet. Under the engine's lock, but for the driver's part of describe and deinit. */
-struct collet_pulls;
+struct collet_ipc_get;
 
 /* May messages between this rank and that one, of the world, go so? As far as their cards tell; alike on both. */
-bool collet_pull_may(const struct collet_engine *engine, uint32_t rank);
+bool collet_ipc_get_is_possible(const struct collet_engine *engine, uint32_t rank);
 /* A buffer in the copier's context, of the driver's allocation of that number, for others; of the receiver of a message
  * it makes what that needs. It takes the lock itself. That it cannot be had is no error. */
-void collet_pull_describe(struct collet_device *device, struct collet_engine *engine, struct collet_copier *copier,
-	uint64_t allocation, const void *first, size_t bytes, struct collet_pull_offer *offer);
+void collet_ipc_get_describe(struct collet_device *device, struct collet_engine *engine,
+	struct collet_copy_stream *copy_stream, uint64_t allocation, const void *first, size_t bytes,
+	struct collet_ipc_get_descriptor *descriptor);
 /* The rank is about to be told of it. false: it is not to be. */
-bool collet_pull_show(struct collet_device *device, const struct collet_engine *engine, uint32_t to,
-	const struct collet_pull_offer *offer);
+bool collet_ipc_get_export(struct collet_device *device, const struct collet_engine *engine, uint32_t to,
+	const struct collet_ipc_get_descriptor *descriptor);
 /* It has lost the descriptor. */
-void collet_pull_show_again(struct collet_device *device, uint32_t to, const struct collet_pull_offer *offer);
+void collet_ipc_get_reexport(
+	struct collet_device *device, uint32_t to, const struct collet_ipc_get_descriptor *descriptor);
 /* This rank's memory is no more: tells those who have been shown it. */
-void collet_pull_tell_gone(
-	struct collet_device *device, const struct collet_engine *engine, const struct collet_shared *shared);
-/* Where that rank's buffer is for the copier's context; *opened as of collet_device_reach(). NULL: nowhere, and once a
- * pair the log says why. *again: it may be another time, if its descriptor is sent again. */
-char *collet_pull_reach(struct collet_device *device, const struct collet_engine *engine, uint32_t from,
-	const struct collet_copier *copier, const struct collet_pull_offer *offer, struct collet_opened **opened,
-	bool *again);
-void collet_pulls_free(struct collet_device *device);
+void collet_ipc_get_notify_freed(
+	struct collet_device *device, const struct collet_engine *engine, const struct collet_ipc_handle *handle);
+/* Where that rank's buffer is for the copier's context; *opened as of collet_device_map_peer_buffer(). NULL: nowhere,
+ * and once a pair the log says why. *again: it may be another time, if its descriptor is sent again. */
+char *collet_ipc_get_map(struct collet_device *device, const struct collet_engine *engine, uint32_t from,
+	const struct collet_copy_stream *copy_stream, const struct collet_ipc_get_descriptor *descriptor,
+	struct collet_ipc_mapping **mapping, bool *must_resend);
+void collet_ipc_get_destroy(struct collet_device *device);
 
 #endif

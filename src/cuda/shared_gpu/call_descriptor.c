@@ -6,34 +6,36 @@
 #include "cuda/shared_gpu/internal.h"
 #include "engine/lock.h"
 
-static collet_status locate(struct collet_direct *direct, const char *which, struct collet_direct_side *side)
+static collet_status locate_buffer(
+	struct collet_shared_gpu *shared_gpu, const char *which, struct collet_buffer_info *buffer)
 {
-	struct collet_residence residence;
-	side->place = side->bytes ? COLLET_PLACE_HOST : COLLET_PLACE_NONE;
-	collet_status status =
-		collet_residence_find(direct->device->cuda, which, side->first, side->bytes, &residence);
-	if (status != COLLET_OK || !residence.device)
+	struct collet_pointer_attributes attributes;
+	buffer->location = buffer->bytes ? COLLET_BUFFER_HOST : COLLET_BUFFER_UNUSED;
+	collet_status status = collet_pointer_attributes_get(
+		shared_gpu->device->cuda, which, buffer->first, buffer->bytes, &attributes);
+	if (status != COLLET_OK || !attributes.is_device)
 		return status;
-	side->place = residence.ordinal == direct->device->ordinal ? COLLET_PLACE_GPU : COLLET_PLACE_BEYOND;
-	side->ordinal = residence.ordinal;
-	side->context = (uintptr_t)residence.context;
-	side->shared = (struct collet_shared){ .process = direct->device->process };
-	if (direct->beside_leader || side->place == COLLET_PLACE_BEYOND)
+	buffer->location =
+		attributes.ordinal == shared_gpu->device->ordinal ? COLLET_BUFFER_GPU : COLLET_BUFFER_UNREACHABLE;
+	buffer->ordinal = attributes.ordinal;
+	buffer->context = (uintptr_t)attributes.context;
+	buffer->handle = (struct collet_ipc_handle){ .process = shared_gpu->device->process_id };
+	if (shared_gpu->shares_leader_gpu || buffer->location == COLLET_BUFFER_UNREACHABLE)
 		return COLLET_OK;
 	/* Other threads may call in other communicators of the context. */
-	collet_engine_lock(direct->group->engine);
-	status = collet_device_describe(direct->device, &residence, side->first, &side->shared);
-	collet_engine_unlock(direct->group->engine);
+	collet_engine_lock(shared_gpu->state->engine);
+	status = collet_device_get_handle(shared_gpu->device, &attributes, buffer->first, &buffer->handle);
+	collet_engine_unlock(shared_gpu->state->engine);
 	return status;
 }
 
-collet_status collet_direct_locate(struct collet_direct *direct, struct collet_direct_sides *sides)
+collet_status collet_shared_gpu_locate(struct collet_shared_gpu *shared_gpu, struct collet_call_buffers *buffers)
 {
 	static const char *const names[2] = { "the buffer that is read", "the buffer that is written" };
 	for (uint32_t s = 0; s < 2; s++) {
-		const collet_status status = locate(direct, names[s], &sides->side[s]);
+		const collet_status status = locate_buffer(shared_gpu, names[s], &buffers->buffer[s]);
 		if (status != COLLET_OK) {
-			collet_error_prefix("%s", sides->function);
+			collet_error_prefix("%s", buffers->function);
 			return status;
 		}
 	}
@@ -41,15 +43,16 @@ collet_status collet_direct_locate(struct collet_direct *direct, struct collet_d
 }
 
 /* Cuts go along with a v-form's offer; how long that is. */
-static size_t add_lists(struct collet_direct *direct, struct offer *offer, const struct collet_shape *shape)
+static size_t append_counts(
+	struct collet_shared_gpu *shared_gpu, struct call_descriptor *descriptor, const struct collet_shape *shape)
 {
-	const size_t size = direct->group->size, bytes = size * sizeof(uint64_t);
-	uint64_t *lists = (uint64_t *)(void *)(offer + 1);
+	const size_t size = shared_gpu->state->size, bytes = size * sizeof(uint64_t);
+	uint64_t *lists = (uint64_t *)(void *)(descriptor + 1);
 	const struct collet_partition *cuts[2] = { &shape->input, &shape->result };
-	offer->input_count = shape->input.count;
-	offer->result_count = shape->result.count;
-	offer->input_listed = shape->input.counts != NULL;
-	offer->result_listed = shape->result.counts != NULL;
+	descriptor->input_count = shape->input.count;
+	descriptor->result_count = shape->result.count;
+	descriptor->has_input_counts = shape->input.counts != NULL;
+	descriptor->has_result_counts = shape->result.counts != NULL;
 	for (uint32_t c = 0; c < 2; c++, lists += 2 * size) {
 		memset(lists, 0, 2 * bytes);
 		if (cuts[c]->counts) {
@@ -57,19 +60,19 @@ static size_t add_lists(struct collet_direct *direct, struct offer *offer, const
 			memcpy(lists + size, cuts[c]->displacements, bytes);
 		}
 	}
-	return sizeof(*offer) + 4 * bytes;
+	return sizeof(*descriptor) + 4 * bytes;
 }
 
-static struct job job_of(const struct collet_direct *direct, const struct collet_request *request)
+static struct call_summary summary_of(const struct collet_shared_gpu *shared_gpu, const struct collet_request *request)
 {
 	const struct collet_call *call = &request->call;
 	const collet_op op = call->op == UINT8_MAX ? COLLET_OP_COUNT : (collet_op)call->op;
 	const char *name = request->program->name;
-	return (struct job){
+	return (struct call_summary){
 		.collective = (enum collet_collective)call->collective,
-		.listed = call->is_vector,
-		.between_hosts = direct->by_host,
-		.any_order = !request->algorithm_named || collet_op_is_exact(op, (collet_dtype)call->dtype) ||
+		.is_vector = call->is_vector,
+		.between_hosts = shared_gpu->is_per_host,
+		.may_reorder = !request->algorithm_named || collet_op_is_exact(op, (collet_dtype)call->dtype) ||
 			strcmp(name, "direct") == 0 || strcmp(name, "two_shot") == 0,
 		.dtype = (collet_dtype)call->dtype,
 		.op = op,
@@ -84,56 +87,59 @@ static struct job job_of(const struct collet_direct *direct, const struct collet
  * here, since nobody may hear of this rank for long then; and those of others that await a verdict must have theirs
  * from the leader. So it is held until messages have left, or come. Mostly they have, at once, and nobody awaits
  * anything: then it is a call like any other. */
-static void let_go_at_once(struct collet_direct *direct, struct call *call)
+static void try_fast_path(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	/* Ended: some message could not even be posted. */
-	if (atomic_load_explicit(&direct->group->end_status, memory_order_acquire) != COLLET_OK ||
-		!collet_direct_messages_ended(direct, call))
+	if (atomic_load_explicit(&shared_gpu->state->end_status, memory_order_acquire) != COLLET_OK ||
+		!collet_shared_call_messages_done(shared_gpu, call))
 		return;
-	for (uint32_t r = 1; is_leader(direct) && r < direct->size; r++)
-		if (!offer_of(direct, call, r)->declined)
+	for (uint32_t r = 1; is_leader(shared_gpu) && r < shared_gpu->size; r++)
+		if (!descriptor_of(shared_gpu, call, r)->is_host_only)
 			return;
-	if (is_leader(direct) && !collet_leader_agrees(direct, call))
+	if (is_leader(shared_gpu) && !collet_leader_check_mismatch(shared_gpu, call))
 		return;
-	direct->first = NULL;
-	direct->last = &direct->first;
+	shared_gpu->first = NULL;
+	shared_gpu->last = &shared_gpu->first;
 	call->request->deferred = false;
-	collet_direct_put(direct, call);
+	collet_shared_call_put(shared_gpu, call);
 }
 
-collet_status collet_direct_begin(
-	struct collet_direct *direct, struct collet_request *request, const struct collet_direct_sides *sides)
+collet_status collet_shared_gpu_start(
+	struct collet_shared_gpu *shared_gpu, struct collet_request *request, const struct collet_call_buffers *buffers)
 {
-	struct call *call = collet_direct_new(direct);
+	struct shared_call *call = collet_shared_call_get(shared_gpu);
 	collet_status status;
 	if (!call)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for a call of ranks that share a GPU",
-			sides->function);
+			buffers->function);
 	call->request = request;
-	call->job = job_of(direct, request);
-	call->sides = *sides;
-	struct offer *offer = offer_of(direct, call, 0);
-	collet_direct_tell_owed(direct);
-	*offer = (struct offer){ .signature = request->signature, .sequence = request->sequence, .fine = 1,
-		.word = sides->word, .scale = sides->scale, .side = { sides->side[0], sides->side[1] } };
-	const size_t bytes = call->job.listed ? add_lists(direct, offer, &request->shape) : sizeof(*offer);
+	call->summary = summary_of(shared_gpu, request);
+	call->buffers = *buffers;
+	struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, 0);
+	collet_shared_gpu_flush_freed(shared_gpu);
+	*descriptor = (struct call_descriptor){ .signature = request->signature, .sequence = request->sequence, .is_ok = 1,
+		.flag = buffers->flag, .scale = buffers->scale, .buffer = { buffers->buffer[0], buffers->buffer[1] } };
+	const size_t bytes =
+		call->summary.is_vector ? append_counts(shared_gpu, descriptor, &request->shape) : sizeof(*descriptor);
 	for (uint32_t s = 0; s < 2; s++) {
-		struct collet_direct_side *side = &offer->side[s];
-		if (side->place != COLLET_PLACE_GPU || direct->beside_leader ||
-			side->shared.kind == COLLET_SHARED_HANDLE)
+		struct collet_buffer_info *buffer = &descriptor->buffer[s];
+		if (buffer->location != COLLET_BUFFER_GPU || shared_gpu->shares_leader_gpu ||
+			buffer->handle.kind == COLLET_IPC_LEGACY)
 			continue;
-		if (side->shared.kind == COLLET_SHARED_NOT || collet_direct_show(direct, &side->shared) != COLLET_OK)
-			side->place = COLLET_PLACE_BEYOND;
+		if (buffer->handle.kind == COLLET_IPC_NONE ||
+			collet_shared_gpu_export(shared_gpu, &buffer->handle) != COLLET_OK)
+			buffer->location = COLLET_BUFFER_UNREACHABLE;
 	}
-	offer->notes = direct->shown.notes;
+	descriptor->notes_sent = shared_gpu->exported.notes_sent;
 	request->deferred = true;
 	/* Then the verdict is known, whatever others offer. */
-	const bool declines = collet_direct_is_hosts(sides) &&
-		(sides->side[0].place == COLLET_PLACE_HOST || sides->side[1].place == COLLET_PLACE_HOST);
-	offer->declined = declines && !is_leader(direct);
-	call->verdict.staged = offer->declined;
-	status = collet_direct_offer(direct, call, bytes);
-	if (status == COLLET_OK && declines && direct->first == call)
-		let_go_at_once(direct, call);
+	const bool is_host_only =
+		collet_call_buffers_are_host(buffers) && (buffers->buffer[0].location == COLLET_BUFFER_HOST ||
+								 buffers->buffer[1].location == COLLET_BUFFER_HOST);
+	descriptor->is_host_only = is_host_only && !is_leader(shared_gpu);
+	call->decision.is_staged = descriptor->is_host_only;
+	status = collet_shared_call_post(shared_gpu, call, bytes);
+	if (status == COLLET_OK && is_host_only && shared_gpu->first == call)
+		try_fast_path(shared_gpu, call);
 	return status;
 }

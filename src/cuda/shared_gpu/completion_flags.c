@@ -11,81 +11,81 @@
 #include "cuda/shared_gpu/internal.h"
 #include "engine/lock.h"
 
-static const struct collet_peer_info *card_of(const struct collet_direct *direct, uint32_t place)
+static const struct collet_peer_info *peer_info_of(const struct collet_shared_gpu *shared_gpu, uint32_t member)
 {
-	const struct collet_comm_state *group = direct->group;
-	return &group->engine->peer_infos[collet_comm_state_world_rank(group, direct->members[place])];
+	const struct collet_comm_state *state = shared_gpu->state;
+	return &state->engine->peer_infos[collet_comm_state_world_rank(state, shared_gpu->members[member])];
 }
 
-static size_t file_bytes(const struct collet_direct *direct)
+static size_t file_bytes(const struct collet_shared_gpu *shared_gpu)
 {
-	return direct->size * COLLET_ORDER_WORDS * sizeof(uint32_t);
+	return shared_gpu->size * COLLET_COMPLETION_FLAGS * sizeof(uint32_t);
 }
 
 /* What the leader's desk and the others' know the file by; the driver numbers no allocation so. */
-static struct collet_desk_note note_of(const struct collet_direct *direct)
+static struct collet_handle_note note_of(const struct collet_shared_gpu *shared_gpu)
 {
-	return (struct collet_desk_note){
-		.process = card_of(direct, 0)->process_id, .allocation = direct->shadow.id | UINT64_C(1) << 63 };
+	return (struct collet_handle_note){ .process = peer_info_of(shared_gpu, 0)->process_id,
+		.allocation = shared_gpu->internal.id | UINT64_C(1) << 63 };
 }
 
 /* ---- The words ---- */
 
-static void unmap(struct collet_order *order)
+static void unmap(struct collet_completion_flags *flags)
 {
-	(void)munmap((void *)order->words, order->bytes);
-	order->words = NULL;
+	(void)munmap((void *)flags->flags, flags->bytes);
+	flags->flags = NULL;
 }
 
 /* For every context of this process (PORTABLE), and for streams (MAPPED). In the copier's context. *locked: the driver
  * has them, even if this fails. */
-static cu_result lock_pages(
-	const struct collet_cuda *cuda, cu_context context, struct collet_order *order, bool *locked)
+static cu_result register_pages(
+	const struct collet_cuda *cuda, cu_context context, struct collet_completion_flags *flags, bool *locked)
 {
-	void *memory = (void *)order->words;
+	void *memory = (void *)flags->flags;
 	cu_result result = cuda->cuMemHostRegister(
-		memory, order->bytes, CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
+		memory, flags->bytes, CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
 	*locked = result == CU_OK;
 	if (result != CU_OK)
 		return result;
-	result = cuda->cuMemHostGetDevicePointer(&order->gpu, memory, 0);
+	result = cuda->cuMemHostGetDevicePointer(&flags->gpu, memory, 0);
 	if (result != CU_OK)
-		*locked = !collet_cuda_unlock(cuda, context, memory);
+		*locked = !collet_cuda_unregister_host(cuda, context, memory);
 	return result;
 }
 
-static collet_status map(struct collet_direct *direct, int file)
+static collet_status map(struct collet_shared_gpu *shared_gpu, int fd)
 {
-	const struct collet_cuda *cuda = direct->device->cuda;
-	struct collet_order *order = &direct->order;
-	order->bytes = file_bytes(direct);
-	void *mapped = mmap(NULL, order->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	const struct collet_cuda *cuda = shared_gpu->device->cuda;
+	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
+	flags->bytes = file_bytes(shared_gpu);
+	void *mapped = mmap(NULL, flags->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (mapped == MAP_FAILED)
 		return collet_fail(COLLET_ERR_SYSTEM, "mapping words for streams: %s", strerror(errno));
-	order->words = mapped;
+	flags->flags = mapped;
 	bool locked = false;
-	collet_status status = collet_copier_begin(cuda, direct->copier);
+	collet_status status = collet_copy_stream_push_context(cuda, shared_gpu->copy_stream);
 	if (status == COLLET_OK) {
-		const cu_result result = lock_pages(cuda, direct->copier->context, order, &locked);
-		collet_copier_end(cuda);
+		const cu_result result = register_pages(cuda, shared_gpu->copy_stream->context, flags, &locked);
+		collet_copy_stream_pop_context(cuda);
 		if (result != CU_OK)
 			status = collet_cuda_fail(cuda, result, "page-locking words for streams");
 	}
 	if (status != COLLET_OK) {
 		if (!locked)
-			unmap(order);
-		order->words = NULL;
+			unmap(flags);
+		flags->flags = NULL;
 		return status;
 	}
-	order->unused_count = COLLET_ORDER_WORDS - 1;
-	for (uint32_t i = 0; i < order->unused_count; i++)
-		order->unused[i] = (uint16_t)(COLLET_ORDER_WORDS - 1 - i);
+	flags->free_count = COLLET_COMPLETION_FLAGS - 1;
+	for (uint32_t i = 0; i < flags->free_count; i++)
+		flags->free_flags[i] = (uint16_t)(COLLET_COMPLETION_FLAGS - 1 - i);
 	return COLLET_OK;
 }
 
-static void do_without(const struct collet_direct *direct)
+static void log_unavailable(const struct collet_shared_gpu *shared_gpu)
 {
-	collet_log(direct->device->log, COLLET_LOG_INFO,
+	collet_log(shared_gpu->device->log, COLLET_LOG_INFO,
 		"cuda: hosts tell streams of ranks that share a GPU when calls are done: %s", collet_last_error());
 }
 
@@ -94,190 +94,193 @@ static void do_without(const struct collet_direct *direct)
 /* The others read and write it, and must not find it shorter than it was. */
 static int make_file(size_t bytes)
 {
-	const int file = memfd_create("collet-order", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (file < 0)
+	const int fd = memfd_create("collet-order", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
 		return -1;
-	if (ftruncate(file, (off_t)bytes) == 0 && fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
-		return file;
+	if (ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+		return fd;
 	const int error = errno;
-	close(file);
+	close(fd);
 	errno = error;
 	return -1;
 }
 
 /* Do others share the leader's process? Then not all of them will have words. */
-static bool leads_threads(const struct collet_direct *direct)
+static bool has_leader_threads(const struct collet_shared_gpu *shared_gpu)
 {
-	for (uint32_t r = 1; r < direct->size; r++)
-		if (card_of(direct, r)->process_id == card_of(direct, 0)->process_id)
+	for (uint32_t r = 1; r < shared_gpu->size; r++)
+		if (peer_info_of(shared_gpu, r)->process_id == peer_info_of(shared_gpu, 0)->process_id)
 			return true;
 	return false;
 }
 
-void collet_order_offer(struct collet_direct *direct)
+void collet_completion_flags_create(struct collet_shared_gpu *shared_gpu)
 {
-	const struct collet_desk *desk = &direct->device->desk;
-	const struct collet_desk_note note = note_of(direct);
-	if (direct->by_host || !direct->one_gpu || desk->socket < 0 || leads_threads(direct))
+	const struct collet_handle_exchange *desk = &shared_gpu->device->handle_exchange;
+	const struct collet_handle_note note = note_of(shared_gpu);
+	if (shared_gpu->is_per_host || !shared_gpu->has_one_gpu || desk->socket < 0 || has_leader_threads(shared_gpu))
 		return;
-	const int file = make_file(file_bytes(direct));
-	if (file < 0) {
+	const int fd = make_file(file_bytes(shared_gpu));
+	if (fd < 0) {
 		(void)collet_fail(COLLET_ERR_SYSTEM, "memfd_create: %s", strerror(errno));
-		do_without(direct);
+		log_unavailable(shared_gpu);
 		return;
 	}
-	if (map(direct, file) != COLLET_OK)
-		do_without(direct);
-	for (uint32_t r = 1; direct->order.words && r < direct->size; r++) {
-		const struct collet_peer_info *card = card_of(direct, r);
+	if (map(shared_gpu, fd) != COLLET_OK)
+		log_unavailable(shared_gpu);
+	for (uint32_t r = 1; shared_gpu->completion_flags.flags && r < shared_gpu->size; r++) {
+		const struct collet_peer_info *peer_info = peer_info_of(shared_gpu, r);
 		/* Whoever does not get it offers no words, and all do without. */
-		if (card->handle_exchange[1] &&
-			collet_desk_send(desk, card->handle_exchange, &note, file) == COLLET_ERR_SYSTEM)
-			do_without(direct);
+		if (peer_info->handle_exchange[1] &&
+			collet_handle_exchange_send(desk, peer_info->handle_exchange, &note, fd) == COLLET_ERR_SYSTEM)
+			log_unavailable(shared_gpu);
 	}
-	close(file);
+	close(fd);
 }
 
-static bool is_sound(const struct collet_direct *direct, int file)
+static bool is_valid_file(const struct collet_shared_gpu *shared_gpu, int fd)
 {
 	struct stat found;
-	const int seals = fcntl(file, F_GET_SEALS);
-	return seals >= 0 && seals & F_SEAL_SHRINK && fstat(file, &found) == 0 &&
-		(size_t)found.st_size >= file_bytes(direct);
+	const int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &found) == 0 &&
+		(size_t)found.st_size >= file_bytes(shared_gpu);
 }
 
-void collet_order_take(struct collet_direct *direct)
+void collet_completion_flags_attach(struct collet_shared_gpu *shared_gpu)
 {
-	const struct collet_desk_note note = note_of(direct);
-	if (direct->beside_leader || direct->by_host)
+	const struct collet_handle_note note = note_of(shared_gpu);
+	if (shared_gpu->shares_leader_gpu || shared_gpu->is_per_host)
 		return;
-	collet_engine_lock(direct->group->engine);
-	const int file = collet_device_take_file(direct->device, note.process, note.allocation);
-	collet_engine_unlock(direct->group->engine);
-	if (file < 0)
+	collet_engine_lock(shared_gpu->state->engine);
+	const int fd = collet_device_take_fd(shared_gpu->device, note.process, note.allocation);
+	collet_engine_unlock(shared_gpu->state->engine);
+	if (fd < 0)
 		return;
-	if (is_sound(direct, file) && map(direct, file) != COLLET_OK)
-		do_without(direct);
-	close(file);
+	if (is_valid_file(shared_gpu, fd) && map(shared_gpu, fd) != COLLET_OK)
+		log_unavailable(shared_gpu);
+	close(fd);
 }
 
 /* ---- Calls' words ---- */
 
-void collet_direct_word_take(struct collet_direct *direct, struct collet_order_word *word)
+void collet_shared_gpu_claim_flag(struct collet_shared_gpu *shared_gpu, struct collet_completion_flag *flag)
 {
-	struct collet_order *order = &direct->order;
-	*word = (struct collet_order_word){ 0 };
-	if (!order->unused_count)
+	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
+	*flag = (struct collet_completion_flag){ 0 };
+	if (!flags->free_count)
 		return;
-	word->number = order->unused[--order->unused_count];
-	const size_t at = (size_t)direct->place * COLLET_ORDER_WORDS + word->number;
-	word->host = order->words + at;
-	word->gpu = order->gpu + at * sizeof(uint32_t);
+	flag->index = flags->free_flags[--flags->free_count];
+	const size_t at = (size_t)shared_gpu->member * COLLET_COMPLETION_FLAGS + flag->index;
+	flag->host = flags->flags + at;
+	flag->gpu = flags->gpu + at * sizeof(uint32_t);
 }
 
-void collet_direct_word_give(struct collet_direct *direct, const struct collet_order_word *word)
+void collet_shared_gpu_release_flag(struct collet_shared_gpu *shared_gpu, const struct collet_completion_flag *flag)
 {
-	if (word->number)
-		direct->order.unused[direct->order.unused_count++] = (uint16_t)word->number;
+	if (flag->index)
+		shared_gpu->completion_flags.free_flags[shared_gpu->completion_flags.free_count++] =
+			(uint16_t)flag->index;
 }
 
 /* ---- The leader ---- */
 
-static bool all_have_words(const struct collet_direct *direct, const struct call *call)
+static bool all_have_flags(const struct collet_shared_gpu *shared_gpu, const struct shared_call *call)
 {
-	for (uint32_t r = 0; r < direct->size; r++) {
-		const uint32_t word = offer_of(direct, call, r)->word;
-		if (!word || word >= COLLET_ORDER_WORDS)
+	for (uint32_t r = 0; r < shared_gpu->size; r++) {
+		const uint32_t flag = descriptor_of(shared_gpu, call, r)->flag;
+		if (!flag || flag >= COLLET_COMPLETION_FLAGS)
 			return false;
 	}
-	return direct->order.words != NULL;
+	return shared_gpu->completion_flags.flags != NULL;
 }
 
-static cu_word_operation setting(const struct collet_direct *direct, uint32_t place, uint32_t word, uint32_t value)
+static cu_mem_op flag_write(const struct collet_shared_gpu *shared_gpu, uint32_t member, uint32_t flag, uint32_t value)
 {
-	const size_t at = (size_t)place * COLLET_ORDER_WORDS + word;
-	return (cu_word_operation){ .write = {
-		.operation = CU_WRITE_WORD, .word = direct->order.gpu + at * sizeof(uint32_t), .value = value } };
+	const size_t at = (size_t)member * COLLET_COMPLETION_FLAGS + flag;
+	return (cu_mem_op){ .write = { .operation = CU_MEM_OP_WRITE_32,
+				    .word = shared_gpu->completion_flags.gpu + at * sizeof(uint32_t),
+				    .value = value } };
 }
 
-bool collet_order_put(struct collet_direct *direct, const struct call *call)
+bool collet_completion_flags_enqueue(struct collet_shared_gpu *shared_gpu, const struct shared_call *call)
 {
-	cu_word_operation settings[COLLET_DIRECT_RANKS + 1];
-	struct collet_order *order = &direct->order;
-	if (!all_have_words(direct, call))
+	cu_mem_op settings[COLLET_SHARED_GPU_RANKS + 1];
+	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
+	if (!all_have_flags(shared_gpu, call))
 		return false;
-	for (uint32_t r = 0; r < direct->size; r++)
-		settings[r] = setting(direct, r, offer_of(direct, call, r)->word, 1);
-	settings[direct->size] = setting(direct, 0, 0, order->launched + 1);
+	for (uint32_t r = 0; r < shared_gpu->size; r++)
+		settings[r] = flag_write(shared_gpu, r, descriptor_of(shared_gpu, call, r)->flag, 1);
+	settings[shared_gpu->size] = flag_write(shared_gpu, 0, 0, flags->launched + 1);
 	/* All of them or none, so that either the GPU tells or hosts do. */
-	if (direct->device->cuda->cuStreamBatchMemOp(direct->stream, direct->size + 1, settings, 0) != CU_OK)
+	if (shared_gpu->device->cuda->cuStreamBatchMemOp(shared_gpu->stream, shared_gpu->size + 1, settings, 0) !=
+		CU_OK)
 		return false;
-	order->launched++;
+	flags->launched++;
 	return true;
 }
 
-void collet_order_keep(struct collet_direct *direct, struct call *call)
+void collet_completion_flags_defer_release(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	struct collet_order *order = &direct->order;
+	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
 	call->next = NULL;
-	if (!order->first)
-		order->last = &order->first;
-	*order->last = call;
-	order->last = &call->next;
+	if (!flags->first)
+		flags->last = &flags->first;
+	*flags->last = call;
+	flags->last = &call->next;
 }
 
-static void put_first(struct collet_direct *direct)
+static void release_first(struct collet_shared_gpu *shared_gpu)
 {
-	struct call *call = direct->order.first;
-	direct->order.first = call->next;
-	collet_leader_release(direct, call);
-	collet_direct_put(direct, call);
+	struct shared_call *call = shared_gpu->completion_flags.first;
+	shared_gpu->completion_flags.first = call->next;
+	collet_leader_release(shared_gpu, call);
+	collet_shared_call_put(shared_gpu, call);
 }
 
-void collet_order_reap(struct collet_direct *direct)
+void collet_completion_flags_reap(struct collet_shared_gpu *shared_gpu)
 {
-	struct collet_order *order = &direct->order;
+	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
 	/* Acquire: what the launch has done comes before. */
-	while (order->first &&
-		(int32_t)(atomic_load_explicit(order->words, memory_order_acquire) - order->first->launch) >= 0)
-		put_first(direct);
+	while (flags->first &&
+		(int32_t)(atomic_load_explicit(flags->flags, memory_order_acquire) - flags->first->launch_number) >= 0)
+		release_first(shared_gpu);
 }
 
 /* The leader is asked by its streams' thread, which waits for words: nobody else would find out that the GPU fails. */
-void collet_direct_look(struct collet_direct *direct)
+void collet_shared_gpu_check_fault(struct collet_shared_gpu *shared_gpu)
 {
-	const struct collet_cuda *cuda = direct->device->cuda;
-	collet_order_reap(direct);
-	if (!direct->order.first)
+	const struct collet_cuda *cuda = shared_gpu->device->cuda;
+	collet_completion_flags_reap(shared_gpu);
+	if (!shared_gpu->completion_flags.first)
 		return;
-	cu_result result = collet_cuda_enter(cuda, direct->copier->context);
+	cu_result result = collet_cuda_push_context(cuda, shared_gpu->copy_stream->context);
 	if (result == CU_OK) {
-		result = cuda->cuStreamQuery(direct->stream);
-		collet_cuda_leave(cuda);
+		result = cuda->cuStreamQuery(shared_gpu->stream);
+		collet_cuda_pop_context(cuda);
 	}
 	if (result == CU_OK || result == CU_NOT_READY)
 		return;
 	(void)collet_cuda_fail(cuda, result, "a collective of ranks that share a GPU");
-	collet_comm_state_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
+	collet_comm_state_end(shared_gpu->state, COLLET_ERR_SYSTEM, true, collet_last_error());
 }
 
-void collet_order_end(struct collet_direct *direct, bool streams)
+void collet_completion_flags_deinit(struct collet_shared_gpu *shared_gpu, bool streams)
 {
-	const struct collet_cuda *cuda = direct->device->cuda;
-	struct collet_order *order = &direct->order;
-	while (order->first)
-		put_first(direct);
+	const struct collet_cuda *cuda = shared_gpu->device->cuda;
+	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
+	while (flags->first)
+		release_first(shared_gpu);
 	/* The GPU may be in the middle of setting them where its context is broken: then the driver has them yet, and
 	 * they stay where they are, so that it hits nobody's memory. */
-	if (order->words && !streams &&
-		collet_cuda_unlock(cuda, direct->copier->context, (void *)(uintptr_t)order->words))
-		unmap(order);
-	order->words = NULL;
+	if (flags->flags && !streams &&
+		collet_cuda_unregister_host(cuda, shared_gpu->copy_stream->context, (void *)(uintptr_t)flags->flags))
+		unmap(flags);
+	flags->flags = NULL;
 }
 
 /* What the driver has of them is the parent's. */
-void collet_order_forget(struct collet_order *order)
+void collet_completion_flags_forget(struct collet_completion_flags *flags)
 {
-	if (order->words)
-		unmap(order);
+	if (flags->flags)
+		unmap(flags);
 }

@@ -17,44 +17,44 @@
 
 #include "cuda/driver/driver_api.h"
 
-struct collet_direct;
+struct collet_shared_gpu;
 struct call;
 
-enum { COLLET_ORDER_WORDS = 1024 };  /* of each rank; the first is the leader's own, of what it has launched */
+enum { COLLET_COMPLETION_FLAGS = 1024 }; /* of each rank; the first is the leader's own, of what it has launched */
 
 /* 0: not done; 1: done, or there is nothing to wait for any more. */
-struct collet_order_word {
+struct collet_completion_flag {
 	_Atomic uint32_t *host;
 	cu_pointer gpu;
-	uint32_t number;             /* 0: it is none */
+	uint32_t index;              /* 0: it is none */
 };
 
-struct collet_order {
-	_Atomic uint32_t *words;     /* by place; NULL: there are none */
+struct collet_completion_flags {
+	_Atomic uint32_t *flags;     /* by place; NULL: there are none */
 	size_t bytes;
 	cu_pointer gpu;              /* where the GPU has them */
-	uint16_t unused[COLLET_ORDER_WORDS]; /* of this rank's */
-	uint32_t unused_count;
+	uint16_t free_flags[COLLET_COMPLETION_FLAGS]; /* of this rank's */
+	uint32_t free_count;
 	uint32_t launched;           /* leader: so many calls' ends are the GPU's to tell, */
-	struct call *first, **last;  /* of which it may be at these yet */
+	struct shared_call *first, **last; /* of which it may be at these yet */
 };
 
 /* ---- While connecting. That there will be no words is no error. */
 /* Leader: makes the file, and hands it to the others before it tells them anything more. */
-void collet_order_offer(struct collet_direct *direct);
+void collet_completion_flags_create(struct collet_shared_gpu *shared_gpu);
 /* The others, when they have been told. */
-void collet_order_take(struct collet_direct *direct);
+void collet_completion_flags_attach(struct collet_shared_gpu *shared_gpu);
 
 /* ---- Leader, under lock. */
 /* Behind a launch, in its context: has the stream tell all ranks. false: nobody is told, and their hosts must be. */
-bool collet_order_put(struct collet_direct *direct, const struct call *call);
+bool collet_completion_flags_enqueue(struct collet_shared_gpu *shared_gpu, const struct shared_call *call);
 /* The others have been told of the launch; what it uses is put back when the GPU has done it. */
-void collet_order_keep(struct collet_direct *direct, struct call *call);
-void collet_order_reap(struct collet_direct *direct);
+void collet_completion_flags_defer_release(struct collet_shared_gpu *shared_gpu, struct shared_call *call);
+void collet_completion_flags_reap(struct collet_shared_gpu *shared_gpu);
 
 /* Nothing of the leader's stream is under way. streams: some of this rank's may wait for words yet, which stay. */
-void collet_order_end(struct collet_direct *direct, bool streams);
+void collet_completion_flags_deinit(struct collet_shared_gpu *shared_gpu, bool streams);
 /* In a forked child. */
-void collet_order_forget(struct collet_order *order);
+void collet_completion_flags_forget(struct collet_completion_flags *flags);
 
 #endif

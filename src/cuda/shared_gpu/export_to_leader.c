@@ -2,34 +2,37 @@
 #include "core/status.h"
 #include "cuda/shared_gpu/internal.h"
 
-static const struct collet_peer_info *leader_of(const struct collet_direct *direct)
+static const struct collet_peer_info *leader_info(const struct collet_shared_gpu *shared_gpu)
 {
-	return &direct->group->engine->peer_infos[collet_comm_state_world_rank(direct->group, direct->members[0])];
+	return &shared_gpu->state->engine
+			->peer_infos[collet_comm_state_world_rank(shared_gpu->state, shared_gpu->members[0])];
 }
 
-collet_status collet_direct_show(struct collet_direct *direct, const struct collet_shared *shared)
+collet_status collet_shared_gpu_export(struct collet_shared_gpu *shared_gpu, const struct collet_ipc_handle *handle)
 {
-	return collet_shown_add(direct->device, &direct->shown, leader_of(direct), shared);
+	return collet_exported_handles_send(shared_gpu->device, &shared_gpu->exported, leader_info(shared_gpu), handle);
 }
 
-void collet_direct_tell_owed(struct collet_direct *direct)
+void collet_shared_gpu_flush_freed(struct collet_shared_gpu *shared_gpu)
 {
-	collet_shown_tell_owed(direct->device, &direct->shown, leader_of(direct));
+	collet_exported_handles_flush(shared_gpu->device, &shared_gpu->exported, leader_info(shared_gpu));
 }
 
-void collet_direct_tell(struct collet_engine *engine, const struct collet_shared *shared, bool gone)
+void collet_shared_gpu_notify_leaders(struct collet_engine *engine, const struct collet_ipc_handle *handle, bool gone)
 {
-	for (struct collet_comm_state *group = engine->all_states; group; group = group->next_in_all) {
-		const struct collet_progress_hook *hook = group->hooks;
-		while (hook && hook->table != &collet_direct_hooks)
+	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all) {
+		const struct collet_progress_hook *hook = state->hooks;
+		while (hook && hook->table != &collet_shared_gpu_hooks)
 			hook = hook->next;
-		struct collet_direct *direct = hook ? hook->context : NULL;
-		if (!direct || direct->beside_leader)
+		struct collet_shared_gpu *shared_gpu = hook ? hook->context : NULL;
+		if (!shared_gpu || shared_gpu->shares_leader_gpu)
 			continue;
-		collet_direct_tell_owed(direct);
+		collet_shared_gpu_flush_freed(shared_gpu);
 		if (gone)
-			collet_shown_gone(direct->device, &direct->shown, leader_of(direct), shared->allocation);
+			collet_exported_handles_notify_freed(
+				shared_gpu->device, &shared_gpu->exported, leader_info(shared_gpu), handle->allocation);
 		else
-			(void)collet_direct_show(direct, shared);  /* else it is tried again ahead of an offer */
+			(void)collet_shared_gpu_export(shared_gpu, handle); /* else it is tried again ahead of an
+			                                                       offer */
 	}
 }

@@ -10,7 +10,7 @@
 
 enum { CHILDREN_MAX = 8 };
 
-_Static_assert(COLLET_DIRECT_RANKS <= 1 << CHILDREN_MAX, "a node of the tree has no more children");
+_Static_assert(COLLET_SHARED_GPU_RANKS <= 1 << CHILDREN_MAX, "a node of the tree has no more children");
 
 static bool has_root(const struct gpu_hierarchical *hierarchical)
 {
@@ -18,32 +18,32 @@ static bool has_root(const struct gpu_hierarchical *hierarchical)
 }
 
 collet_status gpu_hierarchical_copy(const struct gpu_hierarchical *hierarchical, cu_stream stream,
-	const struct collet_fold_span *spans, uint32_t count)
+	const struct collet_gpu_span *spans, uint32_t count)
 {
-	const struct collet_fold copy = { .dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1 };
-	return count ? collet_fold_launch(hierarchical->kernels, &copy, spans, count, stream) : COLLET_OK;
+	const struct collet_gpu_reduction copy = { .dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1 };
+	return count ? collet_gpu_spans_launch(hierarchical->kernels, &copy, spans, count, stream) : COLLET_OK;
 }
 
 /* From one place to those others that are not it. */
 static collet_status copy_to(const struct gpu_hierarchical *hierarchical, cu_stream stream, const void *source,
 	void *const *others, uint32_t count, size_t bytes)
 {
-	const struct collet_fold_span span = {
+	const struct collet_gpu_span span = {
 		.sources = &source, .results = others, .source_count = 1, .result_count = count, .count = bytes};
 	return gpu_hierarchical_copy(hierarchical, stream, &span, count != 0);
 }
 
 /* To the first rank's result, and from there to the others'. */
 static collet_status copy_out_all(
-	void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes)
+	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
 	char *own = hierarchical->ranks[0].recv + offset;
-	void *others[COLLET_DIRECT_RANKS];
+	void *others[COLLET_SHARED_GPU_RANKS];
 	for (uint32_t r = 1; r < hierarchical->size; r++)
 		others[r - 1] = hierarchical->ranks[r].recv + offset;
-	const collet_status status =
-		collet_pipe_add(&hierarchical->context->cuda, queue, own, host, bytes, "copying a result to the GPU");
+	const collet_status status = collet_copy_queue_enqueue(
+		&hierarchical->context->cuda, queue, own, host, bytes, "copying a result to the GPU");
 	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, own, others, hierarchical->size - 1, bytes)
 				   : status;
 }
@@ -58,7 +58,7 @@ struct node {
 };
 
 /* A leaf's value is what it sends; any other's is in the place of its result, as the program has it on hosts. */
-static void add_operand(const struct gpu_hierarchical *hierarchical, struct node *node, struct collet_fold_span *span,
+static void add_operand(const struct gpu_hierarchical *hierarchical, struct node *node, struct collet_gpu_span *span,
 	uint32_t rank, bool own, size_t offset)
 {
 	const struct collet_span_plan_rank *at = &hierarchical->ranks[rank];
@@ -69,11 +69,11 @@ static void add_operand(const struct gpu_hierarchical *hierarchical, struct node
 }
 
 static void fill_node(const struct gpu_hierarchical *hierarchical, uint32_t rank, size_t offset, size_t bytes,
-	struct node *node, struct collet_fold_span *span)
+	struct node *node, struct collet_gpu_span *span)
 {
 	const struct collet_peers children =
 		collet_binomial_peers(rank, collet_binomial_children(rank, hierarchical->size));
-	*span = (struct collet_fold_span){ .sources = node->sources,
+	*span = (struct collet_gpu_span){ .sources = node->sources,
 		.results = &node->result,
 		.result_count = 1,
 		.scales = hierarchical->scales ? node->scales : NULL,
@@ -88,8 +88,8 @@ static void fill_node(const struct gpu_hierarchical *hierarchical, uint32_t rank
 static collet_status reduce_level(
 	struct gpu_hierarchical *hierarchical, cu_stream stream, uint32_t children, size_t offset, size_t bytes)
 {
-	struct node nodes[COLLET_DIRECT_RANKS / 2];
-	struct collet_fold_span spans[COLLET_DIRECT_RANKS / 2];
+	struct node nodes[COLLET_SHARED_GPU_RANKS / 2];
+	struct collet_gpu_span spans[COLLET_SHARED_GPU_RANKS / 2];
 	uint32_t count = 0;
 	for (uint32_t rank = 0; rank < hierarchical->size; rank++) {
 		if (collet_binomial_children(rank, hierarchical->size) != children)
@@ -97,10 +97,11 @@ static collet_status reduce_level(
 		fill_node(hierarchical, rank, offset, bytes, &nodes[count], &spans[count]);
 		count++;
 	}
-	return collet_fold_launch(hierarchical->kernels, &hierarchical->reduction, spans, count, stream);
+	return collet_gpu_spans_launch(hierarchical->kernels, &hierarchical->reduction, spans, count, stream);
 }
 
-static collet_status copy_in_tree(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes)
+static collet_status copy_in_tree(
+	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
 	const uint32_t most = collet_binomial_children(0, hierarchical->size);
@@ -108,7 +109,7 @@ static collet_status copy_in_tree(void *context, struct collet_pipe *queue, char
 	for (uint32_t children = 1; children <= most && status == COLLET_OK; children++)
 		status = reduce_level(hierarchical, queue->stream, children, offset, bytes);
 	return status == COLLET_OK
-		       ? collet_pipe_add(&hierarchical->context->cuda, queue, host,
+		       ? collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, host,
 				 hierarchical->ranks[0].recv + offset, bytes, "copying a host's sum from the GPU")
 		       : status;
 }
@@ -116,13 +117,14 @@ static collet_status copy_in_tree(void *context, struct collet_pipe *queue, char
 /* ---- Inside the host: reduce, and reduce-scatter ---- */
 
 /* Nobody, or only the root, has a place for what comes of it, so the kernel writes to the host's memory itself. */
-static collet_status copy_in_sum(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes)
+static collet_status copy_in_sum(
+	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
-	const void *sources[COLLET_DIRECT_RANKS];
-	double scales[COLLET_DIRECT_RANKS];
+	const void *sources[COLLET_SHARED_GPU_RANKS];
+	double scales[COLLET_SHARED_GPU_RANKS];
 	void *result = (void *)(uintptr_t)(hierarchical->device_address + offset);
-	const struct collet_fold_span span = { .sources = sources,
+	const struct collet_gpu_span span = { .sources = sources,
 		.results = &result,
 		.source_count = hierarchical->size,
 		.result_count = 1,
@@ -133,30 +135,31 @@ static collet_status copy_in_sum(void *context, struct collet_pipe *queue, char 
 		sources[r] = hierarchical->ranks[r].send + offset;
 		scales[r] = hierarchical->ranks[r].scale;
 	}
-	return collet_fold_launch(hierarchical->kernels, &hierarchical->reduction, &span, 1, queue->stream);
+	return collet_gpu_spans_launch(hierarchical->kernels, &hierarchical->reduction, &span, 1, queue->stream);
 }
 
 static collet_status copy_out_root(
-	void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes)
+	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
-	return collet_pipe_add(&hierarchical->context->cuda, queue,
+	return collet_copy_queue_enqueue(&hierarchical->context->cuda, queue,
 		hierarchical->ranks[hierarchical->root].recv + offset, host, bytes, "copying a result to the GPU");
 }
 
 /* ---- Inside the host: broadcast ---- */
 
 /* The root's host needs nothing of what comes back. */
-static collet_status copy_in_root(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes)
+static collet_status copy_in_root(
+	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
 	const char *source = hierarchical->ranks[hierarchical->root].send + offset;
-	void *others[COLLET_DIRECT_RANKS];
+	void *others[COLLET_SHARED_GPU_RANKS];
 	uint32_t count = 0;
 	for (uint32_t r = 0; r < hierarchical->size; r++)
 		if (hierarchical->ranks[r].recv + offset != source)
 			others[count++] = hierarchical->ranks[r].recv + offset;
-	const collet_status status = collet_pipe_add(
+	const collet_status status = collet_copy_queue_enqueue(
 		&hierarchical->context->cuda, queue, host, source, bytes, "copying the root's buffer from the GPU");
 	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, source, others, count, bytes) : status;
 }
@@ -167,7 +170,7 @@ static void complete(void *context)
 {
 	struct gpu_hierarchical *hierarchical = context;
 	if (hierarchical->shared_call)
-		collet_direct_over(hierarchical->shared_call);
+		collet_shared_gpu_host_complete(hierarchical->shared_call);
 	hierarchical->shared_call = NULL;
 }
 
@@ -208,7 +211,7 @@ static struct collet_comm *comm_of(const struct collet_request *request)
 }
 
 /* NULL: no memory. */
-static struct gpu_hierarchical *make(const struct collet_request *request, const struct collet_direct_local *local)
+static struct gpu_hierarchical *make(const struct collet_request *request, const struct collet_local_ranks *local)
 {
 	struct gpu_hierarchical *hierarchical =
 		calloc(1, sizeof(*hierarchical) + local->size * sizeof(hierarchical->ranks[0]));
@@ -266,18 +269,18 @@ static struct collet_copy_hooks hooks_of(struct gpu_hierarchical *hierarchical, 
 }
 
 /* Where kernels write to the block. */
-static collet_status find_device_address(struct gpu_hierarchical *hierarchical, const struct collet_copier *copy_stream,
-	const struct collet_gpu_staging *staging)
+static collet_status find_device_address(struct gpu_hierarchical *hierarchical,
+	const struct collet_copy_stream *copy_stream, const struct collet_gpu_staging *staging)
 {
-	collet_status status = collet_copier_begin(&hierarchical->context->cuda, copy_stream);
+	collet_status status = collet_copy_stream_push_context(&hierarchical->context->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_gpu_staging_device_address(staging, &hierarchical->device_address);
-	collet_copier_end(&hierarchical->context->cuda);
+	collet_copy_stream_pop_context(&hierarchical->context->cuda);
 	return status;
 }
 
-collet_status collet_gpu_hierarchical_start(struct collet_request *request, const struct collet_direct_local *local)
+collet_status collet_gpu_hierarchical_start(struct collet_request *request, const struct collet_local_ranks *local)
 {
 	const enum collet_collective collective = (enum collet_collective)request->call.collective;
 	const struct collet_span_plan_rank *own = &local->ranks[0];
@@ -297,11 +300,11 @@ collet_status collet_gpu_hierarchical_start(struct collet_request *request, cons
 	const size_t bytes = own->send_bytes > own->recv_bytes ? own->send_bytes : own->recv_bytes;
 	const struct collet_copy_hooks hooks = hooks_of(hierarchical, collective);
 	collet_status status = collet_gpu_staging_begin_hooks(
-		hierarchical->context, local->copier, buffers, bytes, &hooks, &host, &staging);
+		hierarchical->context, local->copy_stream, buffers, bytes, &hooks, &host, &staging);
 	if (status != COLLET_OK)
 		return status;
 	if (hooks.copy_in == copy_in_sum)
-		status = find_device_address(hierarchical, local->copier, staging);
+		status = find_device_address(hierarchical, local->copy_stream, staging);
 	if (status != COLLET_OK) {
 		collet_gpu_staging_free(staging);
 		return status;

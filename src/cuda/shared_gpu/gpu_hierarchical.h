@@ -12,6 +12,6 @@
 #include "cuda/shared_gpu/shared_gpu.h"
 
 /* The event `share` of cuda/shared_gpu/shared_gpu.h. */
-collet_status collet_gpu_hierarchical_start(struct collet_request *request, const struct collet_direct_local *local);
+collet_status collet_gpu_hierarchical_start(struct collet_request *request, const struct collet_local_ranks *local);
 
 #endif

@@ -75,8 +75,8 @@ static char *result_at(
 static collet_status copy_to_local_ranks(const struct gpu_hierarchical *hierarchical, cu_stream stream,
 	const struct block_range *range, const void *source, uint32_t from)
 {
-	void *others[COLLET_DIRECT_RANKS];
-	struct collet_fold_span span = {
+	void *others[COLLET_SHARED_GPU_RANKS];
+	struct collet_gpu_span span = {
 		.sources = &source, .results = others, .source_count = 1, .count = range->end - range->first};
 	for (uint32_t local_rank = from; local_rank < hierarchical->size; local_rank++) {
 		char *to = result_at(hierarchical, local_rank, range);
@@ -87,7 +87,7 @@ static collet_status copy_to_local_ranks(const struct gpu_hierarchical *hierarch
 }
 
 collet_status gpu_hierarchical_copy_in_blocks(
-	void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes)
+	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
 	struct block_range range;
@@ -97,8 +97,8 @@ collet_status gpu_hierarchical_copy_in_blocks(
 		const struct collet_span_plan_rank *giver =
 			&hierarchical->ranks[local_rank_of(hierarchical, range.first_rank)];
 		const char *source = giver->send + (range.first - range.block_offset);
-		status = collet_pipe_add(&hierarchical->context->cuda, queue, host + (range.first - offset), source,
-			range.end - range.first, "copying a rank's block from the GPU");
+		status = collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, host + (range.first - offset),
+			source, range.end - range.first, "copying a rank's block from the GPU");
 		if (status == COLLET_OK)
 			status = copy_to_local_ranks(hierarchical, queue->stream, &range, source, 0);
 	}
@@ -106,7 +106,7 @@ collet_status gpu_hierarchical_copy_in_blocks(
 }
 
 collet_status gpu_hierarchical_copy_out_blocks(
-	void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes)
+	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
 	struct block_range range;
@@ -114,8 +114,8 @@ collet_status gpu_hierarchical_copy_out_blocks(
 	for (uint32_t rank = 0;
 		status == COLLET_OK && next_range(hierarchical, false, offset, bytes, &rank, &range);) {
 		char *first = result_at(hierarchical, 0, &range);
-		status = collet_pipe_add(&hierarchical->context->cuda, queue, first, host + (range.first - offset),
-			range.end - range.first, copying_out);
+		status = collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, first,
+			host + (range.first - offset), range.end - range.first, copying_out);
 		if (status == COLLET_OK)
 			status = copy_to_local_ranks(hierarchical, queue->stream, &range, first, 1);
 	}
@@ -123,7 +123,7 @@ collet_status gpu_hierarchical_copy_out_blocks(
 }
 
 collet_status gpu_hierarchical_copy_out_own(
-	void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes)
+	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
 	struct block_range range;
@@ -132,8 +132,8 @@ collet_status gpu_hierarchical_copy_out_own(
 		status == COLLET_OK && next_range(hierarchical, true, offset, bytes, &rank, &range);) {
 		char *to = hierarchical->ranks[local_rank_of(hierarchical, range.first_rank)].recv +
 			   (range.first - range.block_offset);
-		status = collet_pipe_add(&hierarchical->context->cuda, queue, to, host + (range.first - offset),
-			range.end - range.first, copying_out);
+		status = collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, to,
+			host + (range.first - offset), range.end - range.first, copying_out);
 	}
 	return status;
 }

@@ -9,30 +9,30 @@
 
 /* What a rank offers; travels as it is. A v-form's counts and displacements follow: of the input, then of the result,
  * one for each rank of the group, zeros where it knows none. */
-struct offer {
+struct call_descriptor {
 	uint64_t signature, sequence;
 	uint64_t input_count, result_count;  /* a v-form: of the own block */
-	uint32_t input_listed, result_listed;
-	uint32_t fine;               /* connecting: it has no complaint */
-	uint32_t notes;              /* that it has sent to the leader's desk so far, or tried to */
-	uint32_t declined;           /* its buffers are the host's: it awaits no verdict */
-	uint32_t word;               /* by which the GPU may tell its stream that it is done; 0: its host must */
+	uint32_t has_input_counts, has_result_counts;
+	uint32_t is_ok;              /* connecting: it has no complaint */
+	uint32_t notes_sent;         /* that it has sent to the leader's desk so far, or tried to */
+	uint32_t is_host_only;       /* its buffers are the host's: it awaits no verdict */
+	uint32_t flag;               /* by which the GPU may tell its stream that it is done; 0: its host must */
 	double scale;
-	struct collet_direct_side side[2];
+	struct collet_buffer_info buffer[2];
 };
 
-struct verdict {
-	uint32_t staged;             /* it goes by way of the host */
-	uint32_t again;              /* descriptors that have been sent are to be sent again */
-	uint32_t ordered;            /* the GPU is at it, and tells streams when it is done (see completion_flags.h) */
+struct call_decision {
+	uint32_t is_staged;          /* it goes by way of the host */
+	uint32_t resend_handles;     /* descriptors that have been sent are to be sent again */
+	uint32_t is_gpu_signaled;    /* the GPU is at it, and tells streams when it is done (see completion_flags.h) */
 };
 
 /* What is called, of which all ranks know the same. */
-struct job {
+struct call_summary {
 	enum collet_collective collective;
-	bool listed;
+	bool is_vector;
 	bool between_hosts;          /* the launch does one host's part of the program that was planned */
-	bool any_order;              /* the launch's order of operands will do */
+	bool may_reorder;            /* the launch's order of operands will do */
 	collet_dtype dtype;
 	collet_op op;                /* COLLET_OP_COUNT: it combines nothing */
 	uint32_t root;
@@ -40,111 +40,112 @@ struct job {
 	uint64_t signature, sequence;
 };
 
-enum stage {
-	GATHERING,                   /* leader: offers come */
-	RUNNING,                     /* leader: the GPU works */
-	SHARING,                     /* leader: so do other hosts */
-	TELLING,                     /* leader: verdicts leave */
-	WAITING,                     /* follower: its offer leaves, and, unless it declines, a verdict comes */
-	OVER
+enum call_state {
+	CALL_GATHERING,              /* leader: offers come */
+	CALL_RUNNING,                /* leader: the GPU works */
+	CALL_BETWEEN_HOSTS,          /* leader: so do other hosts */
+	CALL_REPLYING,               /* leader: verdicts leave */
+	CALL_AWAITING_DECISION,      /* follower: its offer leaves, and, unless it declines, a verdict comes */
+	CALL_COMPLETE
 };
 
-struct call {
-	struct call *next;
+struct shared_call {
+	struct shared_call *next;
 	struct collet_request *request;      /* NULL: connecting */
-	struct job job;
-	struct collet_direct_sides sides;
-	enum stage stage;
-	bool shared;                 /* between hosts: its request is done with, or on its own, since it was decided */
-	bool over;                   /* SHARING: this host's part of it is */
-	bool surprising;             /* that it goes by way of the host: something has failed */
-	bool suspected;              /* a disagreement has been reported */
-	uint32_t launch;             /* leader: its number among the ordered */
-	struct verdict verdict;
+	struct call_summary summary;
+	struct collet_call_buffers buffers;
+	enum call_state state;
+	bool is_detached;            /* between hosts: its request is done with, or on its own, since it was decided */
+	bool host_complete;          /* SHARING: this host's part of it is */
+	bool fell_back;              /* that it goes by way of the host: something has failed */
+	bool reported_mismatch;      /* a disagreement has been reported */
+	uint32_t launch_number;      /* leader: its number among the ordered */
+	struct call_decision decision;
 	struct collet_request **messages;    /* under way; leader: by rank, follower: two */
-	char *offers;                /* leader: by rank, direct->offer_bytes each; follower: its own */
-	struct collet_opened **opened;       /* leader: two a rank */
+	char *descriptors;           /* leader: by rank, direct->offer_bytes each; follower: its own */
+	struct collet_ipc_mapping **mappings; /* leader: two a rank */
 };
 
-struct collet_direct {
+struct collet_shared_gpu {
 	struct collet_device *device;
-	struct collet_comm_state *group;
+	struct collet_comm_state *state;
 	/* Those who go together, by their places among them: all of the group, or those of this rank's host, in order
 	 * of rank. The first leads. */
-	uint32_t size, place;
+	uint32_t size, member;
 	uint32_t *members;           /* by place: rank in the group */
-	bool by_host;
-	struct collet_comm_state shadow;
+	bool is_per_host;
+	struct collet_comm_state internal;
 	struct collet_progress_hook hook;    /* in the group's list */
-	const struct collet_direct_events *events;
-	struct collet_copier *copier;        /* of the context that all is done in */
+	const struct collet_shared_gpu_events *events;
+	struct collet_copy_stream *copy_stream; /* of the context that all is done in */
 	const struct collet_kernel_set *kernels; /* leader */
 	cu_stream stream;                    /* leader: its launches' own */
-	size_t offer_bytes;          /* at most */
-	bool one_gpu;                /* which all of them share; else each has whichever it has */
-	bool beside_leader;          /* in its process, on its GPU: nothing of this rank's has to be opened */
-	struct call *first, **last;  /* undecided, in order */
-	struct call *spare;
-	struct collet_order order;
+	size_t descriptor_bytes;     /* at most */
+	bool has_one_gpu;            /* which all of them share; else each has whichever it has */
+	bool shares_leader_gpu;      /* in its process, on its GPU: nothing of this rank's has to be opened */
+	struct shared_call *first, **last; /* undecided, in order */
+	struct shared_call *free_calls;
+	struct collet_completion_flags completion_flags;
 	struct collet_span_plan plan;     /* leader */
 	struct collet_span_plan_rank *ranks;      /* leader */
-	struct collet_shown shown;           /* to the leader */
-	uint32_t *seen;              /* leader: by rank, the notes of which it has looked at its desk */
-	bool connecting;
+	struct collet_exported_handles exported; /* to the leader */
+	uint32_t *notes_seen;        /* leader: by rank, the notes of which it has looked at its desk */
+	bool is_connecting;
 };
 
-static inline bool is_leader(const struct collet_direct *direct)
+static inline bool is_leader(const struct collet_shared_gpu *shared_gpu)
 {
-	return direct->place == 0;
+	return shared_gpu->member == 0;
 }
 
-static inline struct offer *offer_of(const struct collet_direct *direct, const struct call *call, uint32_t rank)
+static inline struct call_descriptor *descriptor_of(
+	const struct collet_shared_gpu *shared_gpu, const struct shared_call *call, uint32_t rank)
 {
-	return (struct offer *)(void *)(call->offers + rank * direct->offer_bytes);
+	return (struct call_descriptor *)(void *)(call->descriptors + rank * shared_gpu->descriptor_bytes);
 }
 
 /* ---- shared_gpu_call.c. Under lock. */
 /* One for a call of this rank's; NULL: no memory. */
-struct call *collet_direct_new(struct collet_direct *direct);
-void collet_direct_put(struct collet_direct *direct, struct call *call);
+struct shared_call *collet_shared_call_get(struct collet_shared_gpu *shared_gpu);
+void collet_shared_call_put(struct collet_shared_gpu *shared_gpu, struct shared_call *call);
 /* Its job, sides and own offer are filled in. COLLET_ERR_MEMORY. */
-collet_status collet_direct_offer(struct collet_direct *direct, struct call *call, size_t bytes);
+collet_status collet_shared_call_post(struct collet_shared_gpu *shared_gpu, struct shared_call *call, size_t bytes);
 /* The tag of the call's offers; that of its verdicts is one more. */
-uint32_t collet_direct_tag(const struct call *call);
+uint32_t collet_shared_call_tag(const struct shared_call *call);
 /* A message with the member in that place; NULL: the group has ended. */
-struct collet_request *collet_direct_post(
-	struct collet_direct *direct, bool sends, uint32_t place, uint32_t tag, void *buffer, size_t bytes);
+struct collet_request *collet_shared_gpu_post_message(
+	struct collet_shared_gpu *shared_gpu, bool sends, uint32_t place, uint32_t tag, void *buffer, size_t bytes);
 /* Have all messages of the call arrived, or left? */
-bool collet_direct_messages_ended(const struct collet_direct *direct, const struct call *call);
+bool collet_shared_call_messages_done(const struct collet_shared_gpu *shared_gpu, const struct shared_call *call);
 /* NULL is fine. */
-void collet_direct_free_call(struct call *call);
+void collet_shared_call_free(struct shared_call *call);
 
 /* ---- shared_gpu_progress.c */
-extern const struct collet_progress_hooks collet_direct_hooks;
+extern const struct collet_progress_hooks collet_shared_gpu_hooks;
 
 /* ---- members.c */
 /* Fills in members, size, place and what they have in common. COLLET_ERR_MEMORY. */
-collet_status collet_direct_find_members(struct collet_direct *direct);
+collet_status collet_shared_gpu_find_members(struct collet_shared_gpu *shared_gpu);
 
 /* ---- export_to_leader.c. Under lock. */
 /* The leader must have a descriptor before it gets the offer. COLLET_PENDING: it has no room. */
-collet_status collet_direct_show(struct collet_direct *direct, const struct collet_shared *shared);
+collet_status collet_shared_gpu_export(struct collet_shared_gpu *shared_gpu, const struct collet_ipc_handle *handle);
 /* What is no more, and was owed. */
-void collet_direct_tell_owed(struct collet_direct *direct);
+void collet_shared_gpu_flush_freed(struct collet_shared_gpu *shared_gpu);
 
 /* ---- leader.c. Under lock. */
 /* All offers have come. Are they for the same call? If not, the group will end for it. */
-bool collet_leader_agrees(struct collet_direct *direct, struct call *call);
+bool collet_leader_check_mismatch(struct collet_shared_gpu *shared_gpu, struct shared_call *call);
 /* Likewise. false: the call cannot go on (ranks disagree, and the group will end for it). */
-bool collet_leader_decide(struct collet_direct *direct, struct call *call);
+bool collet_leader_decide(struct collet_shared_gpu *shared_gpu, struct shared_call *call);
 /* Has the GPU done it? If it has failed, the group has ended. */
-bool collet_leader_finished(struct collet_direct *direct, struct call *call);
+bool collet_leader_is_complete(struct collet_shared_gpu *shared_gpu, struct shared_call *call);
 /* Nothing of it is in use any more. */
-void collet_leader_release(struct collet_direct *direct, struct call *call);
+void collet_leader_release(struct collet_shared_gpu *shared_gpu, struct shared_call *call);
 
 /* ---- shared_gpu_connect.c */
 /* Do all ranks find what the leader's launch makes of their memory right? *fine false: no, and the leader has said why.
  * Blocks. COLLET_ERR_*: the group has ended. */
-collet_status collet_direct_connect(struct collet_direct *direct, bool *fine);
+collet_status collet_shared_gpu_connect(struct collet_shared_gpu *shared_gpu, bool *ok);
 
 #endif

@@ -8,43 +8,43 @@
 
 /* ---- Reach ---- */
 
-static const char *place_name(uint32_t place)
+static const char *location_name(uint32_t place)
 {
-	return place == COLLET_PLACE_HOST ? "the host's memory" : "memory that the leader cannot reach";
+	return place == COLLET_BUFFER_HOST ? "the host's memory" : "memory that the leader cannot reach";
 }
 
 /* NULL, and all buffers are within reach; or why not. */
-static const char *reach_all(struct collet_direct *direct, struct call *call)
+static const char *map_buffers(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	for (uint32_t r = 0; r < direct->size; r++) {
-		const struct offer *offer = offer_of(direct, call, r);
-		struct collet_span_plan_rank *rank = &direct->ranks[r];
-		char *reached[2] = { NULL, NULL };
+	for (uint32_t r = 0; r < shared_gpu->size; r++) {
+		const struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, r);
+		struct collet_span_plan_rank *rank = &shared_gpu->ranks[r];
+		char *addresses[2] = { NULL, NULL };
 		for (uint32_t s = 0; s < 2; s++) {
-			const struct collet_direct_side *side = &offer->side[s];
+			const struct collet_buffer_info *buffer = &descriptor->buffer[s];
 			const char *why = NULL;
-			bool refused = false;
-			if (side->place == COLLET_PLACE_NONE)
+			bool has_failed = false;
+			if (buffer->location == COLLET_BUFFER_UNUSED)
 				continue;
-			if (side->place != COLLET_PLACE_GPU)
-				return place_name(side->place);
-			reached[s] = collet_device_reach(direct->device, direct->copier, side,
-				&call->opened[2 * r + s], &why, &refused);
-			call->surprising |= refused;
-			if (!reached[s]) {
-				call->verdict.again |= side->shared.kind == COLLET_SHARED_DESCRIPTOR;
+			if (buffer->location != COLLET_BUFFER_GPU)
+				return location_name(buffer->location);
+			addresses[s] = collet_device_map_peer_buffer(shared_gpu->device, shared_gpu->copy_stream,
+				buffer, &call->mappings[2 * r + s], &why, &has_failed);
+			call->fell_back |= has_failed;
+			if (!addresses[s]) {
+				call->decision.resend_handles |= buffer->handle.kind == COLLET_IPC_FD;
 				return why;
 			}
 		}
-		*rank = (struct collet_span_plan_rank){ .send = reached[0], .recv = reached[1],
-			.send_bytes = offer->side[0].bytes, .recv_bytes = offer->side[1].bytes,
-			.scale = offer->scale };
+		*rank = (struct collet_span_plan_rank){ .send = addresses[0], .recv = addresses[1],
+			.send_bytes = descriptor->buffer[0].bytes, .recv_bytes = descriptor->buffer[1].bytes,
+			.scale = descriptor->scale };
 	}
 	return NULL;
 }
 
 /* A v-form's cut, as a rank has offered it. */
-static struct collet_partition cut_of(uint64_t count, bool listed, const uint64_t *lists, uint32_t size)
+static struct collet_partition cut_from_descriptor(uint64_t count, bool listed, const uint64_t *lists, uint32_t size)
 {
 	return (struct collet_partition){ .kind = COLLET_PARTITION_VECTOR,
 		.count = count,
@@ -53,17 +53,18 @@ static struct collet_partition cut_of(uint64_t count, bool listed, const uint64_
 }
 
 /* false: a rank that must list blocks has listed none. */
-static bool take_cuts(struct collet_direct *direct, struct call *call)
+static bool read_cuts(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	const uint32_t size = direct->group->size;
-	const enum collet_collective collective = call->job.collective;
-	for (uint32_t r = 0; r < direct->size; r++) {
-		const struct offer *offer = offer_of(direct, call, r);
-		const uint64_t *lists = (const uint64_t *)(const void *)(offer + 1);
-		struct collet_span_plan_rank *rank = &direct->ranks[r];
-		rank->input = cut_of(offer->input_count, offer->input_listed, lists, size);
-		rank->result = cut_of(offer->result_count, offer->result_listed, lists + 2 * size, size);
-		const bool is_root = r == call->job.root;
+	const uint32_t size = shared_gpu->state->size;
+	const enum collet_collective collective = call->summary.collective;
+	for (uint32_t r = 0; r < shared_gpu->size; r++) {
+		const struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, r);
+		const uint64_t *lists = (const uint64_t *)(const void *)(descriptor + 1);
+		struct collet_span_plan_rank *rank = &shared_gpu->ranks[r];
+		rank->input = cut_from_descriptor(descriptor->input_count, descriptor->has_input_counts, lists, size);
+		rank->result = cut_from_descriptor(
+			descriptor->result_count, descriptor->has_result_counts, lists + 2 * size, size);
+		const bool is_root = r == call->summary.root;
 		const bool lists_input = collective == COLLET_ALLTOALL || (collective == COLLET_SCATTER && is_root);
 		const bool lists_result = collective == COLLET_ALLTOALL || collective == COLLET_ALLGATHER ||
 			(collective == COLLET_GATHER && is_root);
@@ -75,147 +76,153 @@ static bool take_cuts(struct collet_direct *direct, struct call *call)
 
 /* ---- Deciding ---- */
 
-bool collet_leader_agrees(struct collet_direct *direct, struct call *call)
+bool collet_leader_check_mismatch(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	for (uint32_t r = 1; r < direct->size; r++) {
-		const struct offer *offer = offer_of(direct, call, r);
-		if (offer->signature == call->job.signature)
+	for (uint32_t r = 1; r < shared_gpu->size; r++) {
+		const struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, r);
+		if (descriptor->signature == call->summary.signature)
 			continue;
-		const struct collet_message came = { .signature = offer->signature, .sequence = offer->sequence };
-		if (call->request && !call->suspected)
-			collet_mismatch_suspect(direct->group, direct->members[r], call->request, &came);
-		call->suspected = true;
+		const struct collet_message came = { .signature = descriptor->signature,
+			.sequence = descriptor->sequence };
+		if (call->request && !call->reported_mismatch)
+			collet_mismatch_suspect(shared_gpu->state, shared_gpu->members[r], call->request, &came);
+		call->reported_mismatch = true;
 		return false;
 	}
 	return true;
 }
 
 /* Puts it on the stream; NULL, or why not. */
-static const char *launch(struct collet_direct *direct, struct call *call)
+static const char *launch(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	const struct job *job = &call->job;
+	const struct call_summary *job = &call->summary;
 	const bool combines = job->op != COLLET_OP_COUNT;
-	const struct collet_span_plan_call planned = { .collective = job->collective, .listed = job->listed,
-		.size = direct->size, .root = job->root, .count = job->count,
-		.element_bytes = collet_dtype_bytes(job->dtype), .scales = job->op == COLLET_PREMUL_SUM };
-	const char *why = collet_span_plan_make(&direct->plan, &planned, direct->ranks);
+	const struct collet_span_plan_call planned = { .collective = job->collective, .is_vector = job->is_vector,
+		.size = shared_gpu->size, .root = job->root, .count = job->count,
+		.element_bytes = collet_dtype_bytes(job->dtype), .is_scaled = job->op == COLLET_PREMUL_SUM };
+	const char *why = collet_span_plan_make(&shared_gpu->plan, &planned, shared_gpu->ranks);
 	if (why)
 		return why;
-	const struct collet_fold fold = { .dtype = job->dtype, .op = combines ? job->op : COLLET_SUM,
-		.average_of = job->op == COLLET_AVERAGE ? direct->size : 1 };
-	collet_status status = collet_copier_begin(direct->device->cuda, direct->copier);
+	const struct collet_gpu_reduction fold = { .dtype = job->dtype, .op = combines ? job->op : COLLET_SUM,
+		.average_of = job->op == COLLET_AVERAGE ? shared_gpu->size : 1 };
+	collet_status status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);
 	if (status != COLLET_OK)
 		return collet_last_error();
-	status = collet_fold_launch(
-		direct->kernels, &fold, direct->plan.spans, direct->plan.span_count, direct->stream);
+	status = collet_gpu_spans_launch(
+		shared_gpu->kernels, &fold, shared_gpu->plan.spans, shared_gpu->plan.span_count, shared_gpu->stream);
 	if (status != COLLET_OK)
 		why = collet_last_error();
-	call->surprising = why != NULL;
-	call->verdict.ordered = !why && collet_order_put(direct, call);
-	call->launch = direct->order.launched;
+	call->fell_back = why != NULL;
+	call->decision.is_gpu_signaled = !why && collet_completion_flags_enqueue(shared_gpu, call);
+	call->launch_number = shared_gpu->completion_flags.launched;
 	/* Of several launches some may be on their way. */
-	if (why && direct->device->cuda->cuStreamSynchronize(direct->stream) != CU_OK)
-		collet_comm_state_end(direct->group, status, true, why);
-	collet_copier_end(direct->device->cuda);
+	if (why && shared_gpu->device->cuda->cuStreamSynchronize(shared_gpu->stream) != CU_OK)
+		collet_comm_state_end(shared_gpu->state, status, true, why);
+	collet_copy_stream_pop_context(shared_gpu->device->cuda);
 	return why;
 }
 
 /* The request goes between hosts for all ranks of this one, on its own from here on. NULL, or why not. */
-static const char *share(struct collet_direct *direct, struct call *call)
+static const char *start_between_hosts(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	uint32_t root = 0;
-	while (root < direct->size && direct->members[root] != call->job.root)
+	while (root < shared_gpu->size && shared_gpu->members[root] != call->summary.root)
 		root++;
-	const struct collet_direct_local local = { .kernels = direct->kernels, .copier = direct->copier,
-		.ranks = direct->ranks, .members = direct->members, .size = direct->size, .root = root, .call = call };
-	if (direct->events->share(call->request, &local) != COLLET_OK) {
-		call->surprising = true;
+	const struct collet_local_ranks local = { .kernels = shared_gpu->kernels,
+		.copy_stream = shared_gpu->copy_stream,
+		.ranks = shared_gpu->ranks,
+		.members = shared_gpu->members,
+		.size = shared_gpu->size,
+		.root = root,
+		.call = call };
+	if (shared_gpu->events->between_hosts(call->request, &local) != COLLET_OK) {
+		call->fell_back = true;
 		return collet_last_error();
 	}
-	call->shared = true;
+	call->is_detached = true;
 	call->request->deferred = false;
 	call->request = NULL;
-	direct->group->tasks_need_progress = true;
+	shared_gpu->state->tasks_need_progress = true;
 	return NULL;
 }
 
 /* NULL: the GPU works at it. */
-static const char *run(struct collet_direct *direct, struct call *call)
+static const char *try_gpu(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	for (uint32_t r = 0; r < direct->size; r++)
-		if (!offer_of(direct, call, r)->fine)
+	for (uint32_t r = 0; r < shared_gpu->size; r++)
+		if (!descriptor_of(shared_gpu, call, r)->is_ok)
 			return "a rank has a complaint";
-	if (!call->job.between_hosts && !call->job.any_order)
+	if (!call->summary.between_hosts && !call->summary.may_reorder)
 		return "the algorithm that was asked for has another order of operands";
-	const char *why = reach_all(direct, call);
-	if (!why && call->job.listed && !take_cuts(direct, call))
+	const char *why = map_buffers(shared_gpu, call);
+	if (!why && call->summary.is_vector && !read_cuts(shared_gpu, call))
 		why = "a rank has listed no blocks";
-	if (!why && call->job.between_hosts)
-		return share(direct, call);
-	return why ? why : launch(direct, call);
+	if (!why && call->summary.between_hosts)
+		return start_between_hosts(shared_gpu, call);
+	return why ? why : launch(shared_gpu, call);
 }
 
 /* What followers have handed in at the desk is taken in, whether it is asked for now or not: it is full soon. */
-static void look_at_desk(struct collet_direct *direct, const struct call *call)
+static void receive_handles(struct collet_shared_gpu *shared_gpu, const struct shared_call *call)
 {
 	bool look = false;
-	for (uint32_t r = 1; r < direct->size; r++) {
-		const uint32_t notes = offer_of(direct, call, r)->notes;
-		look |= notes != direct->seen[r];
-		direct->seen[r] = notes;
+	for (uint32_t r = 1; r < shared_gpu->size; r++) {
+		const uint32_t notes = descriptor_of(shared_gpu, call, r)->notes_sent;
+		look |= notes != shared_gpu->notes_seen[r];
+		shared_gpu->notes_seen[r] = notes;
 	}
 	if (look)
-		collet_device_look(direct->device);
+		collet_device_receive_handles(shared_gpu->device);
 }
 
-bool collet_leader_decide(struct collet_direct *direct, struct call *call)
+bool collet_leader_decide(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	if (!collet_leader_agrees(direct, call))
+	if (!collet_leader_check_mismatch(shared_gpu, call))
 		return false;
 	/* Progress is made by whichever thread waits, the program's own among them. */
-	const int mode = collet_cuda_relax(direct->device->cuda);
-	if (direct->seen)
-		look_at_desk(direct, call);
-	const char *why = run(direct, call);
-	collet_cuda_relax_no_more(direct->device->cuda, mode);
-	call->verdict.staged = why != NULL;
+	const int mode = collet_cuda_relax_capture(shared_gpu->device->cuda);
+	if (shared_gpu->notes_seen)
+		receive_handles(shared_gpu, call);
+	const char *why = try_gpu(shared_gpu, call);
+	collet_cuda_restore_capture(shared_gpu->device->cuda, mode);
+	call->decision.is_staged = why != NULL;
 	if (!why) {
-		call->stage = call->shared ? SHARING : RUNNING;
+		call->state = call->is_detached ? CALL_BETWEEN_HOSTS : CALL_RUNNING;
 		return true;
 	}
-	collet_log(&direct->group->engine->log, call->surprising ? COLLET_LOG_WARN : COLLET_LOG_DEBUG,
-		"cuda: %s by way of the host, and not on the GPU in one go: %s", call->sides.function, why);
-	collet_leader_release(direct, call);
+	collet_log(&shared_gpu->state->engine->log, call->fell_back ? COLLET_LOG_WARN : COLLET_LOG_DEBUG,
+		"cuda: %s by way of the host, and not on the GPU in one go: %s", call->buffers.function, why);
+	collet_leader_release(shared_gpu, call);
 	return true;
 }
 
-bool collet_leader_finished(struct collet_direct *direct, struct call *call)
+bool collet_leader_is_complete(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	const struct collet_cuda *cuda = direct->device->cuda;
+	const struct collet_cuda *cuda = shared_gpu->device->cuda;
 	/* The progress thread has no context of its own. */
-	cu_result result = collet_cuda_enter(cuda, direct->copier->context);
+	cu_result result = collet_cuda_push_context(cuda, shared_gpu->copy_stream->context);
 	if (result == CU_OK) {
-		result = cuda->cuStreamQuery(direct->stream);
-		collet_cuda_leave(cuda);
+		result = cuda->cuStreamQuery(shared_gpu->stream);
+		collet_cuda_pop_context(cuda);
 	}
 	if (result == CU_NOT_READY)
 		return false;
-	collet_leader_release(direct, call);
+	collet_leader_release(shared_gpu, call);
 	if (result != CU_OK) {
 		(void)collet_cuda_fail(cuda, result, "what a leader has its GPU do for all");
-		collet_comm_state_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
+		collet_comm_state_end(shared_gpu->state, COLLET_ERR_SYSTEM, true, collet_last_error());
 		return false;
 	}
 	return true;
 }
 
-void collet_leader_release(struct collet_direct *direct, struct call *call)
+void collet_leader_release(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	for (uint32_t i = 0; i < 2 * direct->size; i++) {
-		if (direct->connecting)
-			collet_ipc_close(&direct->device->ipc, call->opened[i]);
+	for (uint32_t i = 0; i < 2 * shared_gpu->size; i++) {
+		if (shared_gpu->is_connecting)
+			collet_ipc_cache_close(&shared_gpu->device->ipc_cache, call->mappings[i]);
 		else
-			collet_ipc_put(&direct->device->ipc, call->opened[i]);
-		call->opened[i] = NULL;
+			collet_ipc_cache_release(&shared_gpu->device->ipc_cache, call->mappings[i]);
+		call->mappings[i] = NULL;
 	}
 }

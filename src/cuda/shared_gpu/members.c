@@ -6,80 +6,81 @@
 #include "cuda/peer_gpus/device_comm.h"
 #include "cuda/shared_gpu/internal.h"
 
-static const struct collet_peer_info *card_of(const struct collet_comm_state *group, uint32_t rank)
+static const struct collet_peer_info *peer_info_of(const struct collet_comm_state *state, uint32_t rank)
 {
-	return &group->engine->peer_infos[collet_comm_state_world_rank(group, rank)];
+	return &state->engine->peer_infos[collet_comm_state_world_rank(state, rank)];
 }
 
 static bool shares_gpu(const struct collet_peer_info *a, const struct collet_peer_info *b)
 {
-	return a->host_id == b->host_id && collet_card_has_gpu(a) && memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
+	return a->host_id == b->host_id && collet_peer_info_has_gpu(a) && memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
 }
 
 /* How many ranks are on this one's host, and how many of them share its GPU. */
-static uint32_t ranks_of_host(const struct collet_comm_state *group, uint32_t rank, uint32_t *sharing)
+static uint32_t count_host_ranks(const struct collet_comm_state *state, uint32_t rank, uint32_t *sharing)
 {
-	const struct collet_peer_info *own = card_of(group, rank);
+	const struct collet_peer_info *own = peer_info_of(state, rank);
 	uint32_t count = 0;
 	*sharing = 0;
-	for (uint32_t r = 0; r < group->size; r++) {
-		count += card_of(group, r)->host_id == own->host_id;
-		*sharing += shares_gpu(card_of(group, r), own);
+	for (uint32_t r = 0; r < state->size; r++) {
+		count += peer_info_of(state, r)->host_id == own->host_id;
+		*sharing += shares_gpu(peer_info_of(state, r), own);
 	}
 	return count;
 }
 
-enum collet_direct_fit collet_direct_fits(const struct collet_comm_state *group)
+enum collet_shared_gpu_scope collet_shared_gpu_scope_of(const struct collet_comm_state *state)
 {
 	uint32_t most = 0, sharing = 0;
-	for (uint32_t r = 0; r < group->size; r++) {
-		const uint32_t count = ranks_of_host(group, r, &sharing);
-		if (!sharing || count > COLLET_DIRECT_RANKS)
-			return COLLET_DIRECT_NONE;
+	for (uint32_t r = 0; r < state->size; r++) {
+		const uint32_t count = count_host_ranks(state, r, &sharing);
+		if (!sharing || count > COLLET_SHARED_GPU_RANKS)
+			return COLLET_SHARED_GPU_NONE;
 		most = count > most ? count : most;
 	}
 	if (most < 2)
-		return COLLET_DIRECT_NONE;
-	if (most < group->size)
-		return COLLET_DIRECT_BY_HOST;
+		return COLLET_SHARED_GPU_NONE;
+	if (most < state->size)
+		return COLLET_SHARED_GPU_PER_HOST;
 	/* Ranks of one host with GPUs of their own, or threads, launch kernels of their own. */
-	return sharing == group->size || !collet_executor_fits(group) ? COLLET_DIRECT_ALL : COLLET_DIRECT_NONE;
+	return sharing == state->size || !collet_device_comm_is_possible(state) ? COLLET_SHARED_GPU_ALL
+										: COLLET_SHARED_GPU_NONE;
 }
 
-uint32_t collet_direct_most_sharing(const struct collet_comm_state *group)
+uint32_t collet_shared_gpu_max_ranks(const struct collet_comm_state *state)
 {
 	uint32_t most = 1, sharing;
-	for (uint32_t r = 0; r < group->size; r++) {
-		(void)ranks_of_host(group, r, &sharing);
+	for (uint32_t r = 0; r < state->size; r++) {
+		(void)count_host_ranks(state, r, &sharing);
 		most = sharing > most ? sharing : most;
 	}
 	return most;
 }
 
-collet_status collet_direct_find_members(struct collet_direct *direct)
+collet_status collet_shared_gpu_find_members(struct collet_shared_gpu *shared_gpu)
 {
-	const struct collet_comm_state *group = direct->group;
-	const struct collet_peer_info *own = card_of(group, group->rank);
-	direct->members = calloc(group->size, sizeof(*direct->members));
-	if (!direct->members)
+	const struct collet_comm_state *state = shared_gpu->state;
+	const struct collet_peer_info *own = peer_info_of(state, state->rank);
+	shared_gpu->members = calloc(state->size, sizeof(*shared_gpu->members));
+	if (!shared_gpu->members)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for ranks that go together");
-	direct->one_gpu = true;
-	for (uint32_t r = 0; r < group->size; r++) {
-		const struct collet_peer_info *card = card_of(group, r);
-		if (card->host_id != own->host_id)
+	shared_gpu->has_one_gpu = true;
+	for (uint32_t r = 0; r < state->size; r++) {
+		const struct collet_peer_info *peer_info = peer_info_of(state, r);
+		if (peer_info->host_id != own->host_id)
 			continue;
-		if (r == group->rank)
-			direct->place = direct->size;
-		direct->one_gpu &= shares_gpu(card, own);
-		direct->members[direct->size++] = r;
+		if (r == state->rank)
+			shared_gpu->member = shared_gpu->size;
+		shared_gpu->has_one_gpu &= shares_gpu(peer_info, own);
+		shared_gpu->members[shared_gpu->size++] = r;
 	}
-	const struct collet_peer_info *leader = card_of(group, direct->members[0]);
-	direct->beside_leader = leader->process_id == own->process_id && shares_gpu(leader, own);
-	direct->by_host = direct->size != group->size;
+	const struct collet_peer_info *leader = peer_info_of(state, shared_gpu->members[0]);
+	shared_gpu->shares_leader_gpu = leader->process_id == own->process_id && shares_gpu(leader, own);
+	shared_gpu->is_per_host = shared_gpu->size != state->size;
 	return COLLET_OK;
 }
 
-bool collet_direct_has_one_gpu(const struct collet_direct *direct)
+bool collet_shared_gpu_is_single(const struct collet_shared_gpu *shared_gpu)
 {
-	return direct->one_gpu;
+	return shared_gpu->has_one_gpu;
 }

@@ -7,136 +7,136 @@
 #include "cuda/shared_gpu/internal.h"
 #include "engine/lock.h"
 
-static collet_status make_shadow(struct collet_direct *direct)
+static collet_status create_internal(struct collet_shared_gpu *shared_gpu)
 {
-	struct collet_comm_state *shadow = &direct->shadow, *group = direct->group;
-	*shadow = (struct collet_comm_state){ .engine = group->engine,
-		.rank = group->rank,
-		.size = group->size,
-		.world_ranks = group->world_ranks,
-		.timeout_ns = group->timeout_ns,
-		.id = ~group->id * 0x9e3779b97f4a7c15 };
-	const collet_status status = collet_comm_state_init(shadow);
+	struct collet_comm_state *internal = &shared_gpu->internal, *state = shared_gpu->state;
+	*internal = (struct collet_comm_state){ .engine = state->engine,
+		.rank = state->rank,
+		.size = state->size,
+		.world_ranks = state->world_ranks,
+		.timeout_ns = state->timeout_ns,
+		.id = ~state->id * 0x9e3779b97f4a7c15 };
+	const collet_status status = collet_comm_state_init(internal);
 	if (status != COLLET_OK)
 		return status;
-	collet_engine_lock(group->engine);
-	collet_connections_add(shadow);
-	group->internal = shadow;
-	direct->hook = (struct collet_progress_hook){ .table = &collet_direct_hooks, .context = direct };
-	collet_comm_state_add_hook(group, &direct->hook);
-	collet_engine_unlock(group->engine);
+	collet_engine_lock(state->engine);
+	collet_connections_add(internal);
+	state->internal = internal;
+	shared_gpu->hook = (struct collet_progress_hook){ .table = &collet_shared_gpu_hooks, .context = shared_gpu };
+	collet_comm_state_add_hook(state, &shared_gpu->hook);
+	collet_engine_unlock(state->engine);
 	return COLLET_OK;
 }
 
-static void remove_shadow(struct collet_direct *direct)
+static void destroy_internal(struct collet_shared_gpu *shared_gpu)
 {
-	struct collet_comm_state *group = direct->group;
-	struct collet_engine *engine = group->engine;
-	if (!group->internal)
+	struct collet_comm_state *state = shared_gpu->state;
+	struct collet_engine *engine = state->engine;
+	if (!state->internal)
 		return;
 	collet_engine_lock(engine);
-	if (!direct->shadow.torn_down)
-		collet_comm_state_tear_down(&direct->shadow);
+	if (!shared_gpu->internal.torn_down)
+		collet_comm_state_tear_down(&shared_gpu->internal);
 	for (struct collet_comm_state **at = &engine->all_states; *at; at = &(*at)->next_in_all) {
-		if (*at == &direct->shadow) {
-			*at = direct->shadow.next_in_all;
+		if (*at == &shared_gpu->internal) {
+			*at = shared_gpu->internal.next_in_all;
 			break;
 		}
 	}
-	collet_comm_state_remove_hook(group, &direct->hook);
-	group->internal = NULL;
+	collet_comm_state_remove_hook(state, &shared_gpu->hook);
+	state->internal = NULL;
 	collet_engine_unlock(engine);
-	collet_comm_state_deinit(&direct->shadow);
+	collet_comm_state_deinit(&shared_gpu->internal);
 }
 
-collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device,
-	struct collet_comm_state *group, const struct collet_direct_events *events)
+collet_status collet_shared_gpu_create(struct collet_shared_gpu **made, struct collet_device *device,
+	struct collet_comm_state *state, const struct collet_shared_gpu_events *events)
 {
-	struct collet_direct *direct = calloc(1, sizeof(*direct));
-	bool fine = false;
+	struct collet_shared_gpu *shared_gpu = calloc(1, sizeof(*shared_gpu));
+	bool ok = false;
 	*made = NULL;
-	if (!direct)
+	if (!shared_gpu)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for ranks that share a GPU");
-	direct->device = device;
-	direct->group = group;
-	direct->events = events;
-	direct->last = &direct->first;
-	collet_status status = collet_direct_find_members(direct);
-	direct->offer_bytes = sizeof(struct offer) + 4 * sizeof(uint64_t) * group->size;
+	shared_gpu->device = device;
+	shared_gpu->state = state;
+	shared_gpu->events = events;
+	shared_gpu->last = &shared_gpu->first;
+	collet_status status = collet_shared_gpu_find_members(shared_gpu);
+	shared_gpu->descriptor_bytes = sizeof(struct call_descriptor) + 4 * sizeof(uint64_t) * state->size;
 	if (status == COLLET_OK)
-		status = make_shadow(direct);
+		status = create_internal(shared_gpu);
 	if (status == COLLET_OK)
-		status = collet_direct_connect(direct, &fine);
-	if (status != COLLET_OK || !fine)
-		collet_direct_free(direct, false);
+		status = collet_shared_gpu_connect(shared_gpu, &ok);
+	if (status != COLLET_OK || !ok)
+		collet_shared_gpu_destroy(shared_gpu, false);
 	else
-		*made = direct;
+		*made = shared_gpu;
 	return status;
 }
 
 /* false: its context, which has not gone, cannot be entered. A wait that fails says that nothing runs there any more.
  */
-static bool wait_for_stream(struct collet_direct *direct)
+static bool wait_for_stream(struct collet_shared_gpu *shared_gpu)
 {
-	const struct collet_cuda *cuda = direct->device->cuda;
-	if (!direct->stream)
+	const struct collet_cuda *cuda = shared_gpu->device->cuda;
+	if (!shared_gpu->stream)
 		return true;
-	const cu_result result = collet_cuda_enter(cuda, direct->copier->context);
+	const cu_result result = collet_cuda_push_context(cuda, shared_gpu->copy_stream->context);
 	if (result != CU_OK)
-		return collet_cuda_is_gone(result);
-	(void)cuda->cuStreamSynchronize(direct->stream);
-	(void)cuda->cuStreamDestroy(direct->stream);
-	collet_cuda_leave(cuda);
+		return collet_cuda_context_is_destroyed(result);
+	(void)cuda->cuStreamSynchronize(shared_gpu->stream);
+	(void)cuda->cuStreamDestroy(shared_gpu->stream);
+	collet_cuda_pop_context(cuda);
 	return true;
 }
 
 /* The GPU may still work for a call that has ended: what it works on is other ranks' memory too, which stays open if
  * nobody can wait for that. */
-static void stop_leading(struct collet_direct *direct, bool streams)
+static void stop_leading(struct collet_shared_gpu *shared_gpu, bool streams)
 {
-	const bool waited = wait_for_stream(direct);
-	for (struct call *call = direct->first; waited && call; call = call->next)
-		collet_leader_release(direct, call);
+	const bool waited = wait_for_stream(shared_gpu);
+	for (struct shared_call *call = shared_gpu->first; waited && call; call = call->next)
+		collet_leader_release(shared_gpu, call);
 	if (!waited) {
-		collet_engine_lock(direct->group->engine);
-		direct->device->kept = true;
-		collet_engine_unlock(direct->group->engine);
+		collet_engine_lock(shared_gpu->state->engine);
+		shared_gpu->device->is_leaked = true;
+		collet_engine_unlock(shared_gpu->state->engine);
 	}
-	collet_order_end(direct, streams || !waited);
+	collet_completion_flags_deinit(shared_gpu, streams || !waited);
 }
 
 /* What is neither the driver's nor the group's. */
-static void free_memory(struct collet_direct *direct)
+static void free_memory(struct collet_shared_gpu *shared_gpu)
 {
-	*direct->last = direct->spare;
-	for (struct call *call = direct->first, *next; call; call = next) {
+	*shared_gpu->last = shared_gpu->free_calls;
+	for (struct shared_call *call = shared_gpu->first, *next; call; call = next) {
 		next = call->next;
-		collet_direct_free_call(call);
+		collet_shared_call_free(call);
 	}
-	collet_span_plan_deinit(&direct->plan);
-	free(direct->ranks);
-	free(direct->seen);
-	free(direct->members);
-	free(direct);
+	collet_span_plan_deinit(&shared_gpu->plan);
+	free(shared_gpu->ranks);
+	free(shared_gpu->notes_seen);
+	free(shared_gpu->members);
+	free(shared_gpu);
 }
 
-void collet_direct_free(struct collet_direct *direct, bool streams)
+void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool streams)
 {
-	if (!direct)
+	if (!shared_gpu)
 		return;
-	stop_leading(direct, streams);
-	remove_shadow(direct);
-	free_memory(direct);
+	stop_leading(shared_gpu, streams);
+	destroy_internal(shared_gpu);
+	free_memory(shared_gpu);
 }
 
 /* What is the driver's is the parent's. */
-void collet_direct_forget(struct collet_direct *direct)
+void collet_shared_gpu_forget(struct collet_shared_gpu *shared_gpu)
 {
-	if (!direct)
+	if (!shared_gpu)
 		return;
-	collet_comm_state_remove_hook(direct->group, &direct->hook);
-	collet_connections_atfork_child(&direct->shadow);
-	collet_comm_state_deinit(&direct->shadow);
-	collet_order_forget(&direct->order);
-	free_memory(direct);
+	collet_comm_state_remove_hook(shared_gpu->state, &shared_gpu->hook);
+	collet_connections_atfork_child(&shared_gpu->internal);
+	collet_comm_state_deinit(&shared_gpu->internal);
+	collet_completion_flags_forget(&shared_gpu->completion_flags);
+	free_memory(shared_gpu);
 }

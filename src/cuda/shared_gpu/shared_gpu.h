@@ -34,103 +34,103 @@
 #include "cuda/shared_gpu/span_plan.h"
 #include "engine/engine.h"
 
-enum { COLLET_DIRECT_RANKS = COLLET_FOLD_MOST };
+enum { COLLET_SHARED_GPU_RANKS = COLLET_SPAN_MAX_OPERANDS };
 
-enum collet_direct_place {
-	COLLET_PLACE_NONE,           /* this rank does not use it */
-	COLLET_PLACE_HOST,
-	COLLET_PLACE_GPU,            /* the rank's own, which may be the one that all share */
-	COLLET_PLACE_BEYOND          /* another GPU's, or out of the leader's reach */
+enum collet_buffer_location {
+	COLLET_BUFFER_UNUSED,        /* this rank does not use it */
+	COLLET_BUFFER_HOST,
+	COLLET_BUFFER_GPU,           /* the rank's own, which may be the one that all share */
+	COLLET_BUFFER_UNREACHABLE    /* another GPU's, or out of the leader's reach */
 };
 
 /* A buffer of this rank's. */
-struct collet_direct_side {
+struct collet_buffer_info {
 	const void *first;
 	uint64_t bytes;
-	uint32_t place;
+	uint32_t location;
 	int32_t ordinal;             /* of the GPU, as this process numbers them */
 	uint64_t context;            /* that it was allocated in, as this process knows it; 0: none */
-	struct collet_shared shared; /* COLLET_PLACE_GPU */
+	struct collet_ipc_handle handle; /* COLLET_BUFFER_GPU */
 };
 
 /* Of one call: what is read, and what is written. */
-struct collet_direct_sides {
+struct collet_call_buffers {
 	const char *function;        /* for sentences; static */
 	double scale;
-	uint32_t word;               /* of a call on a stream (see completion_flags.h); 0: none */
-	struct collet_direct_side side[2];
+	uint32_t flag;               /* of a call on a stream (see completion_flags.h); 0: none */
+	struct collet_buffer_info buffer[2];
 };
 
 /* Is none of it a GPU's? */
-static inline bool collet_direct_is_hosts(const struct collet_direct_sides *sides)
+static inline bool collet_call_buffers_are_host(const struct collet_call_buffers *buffers)
 {
-	return sides->side[0].place <= COLLET_PLACE_HOST && sides->side[1].place <= COLLET_PLACE_HOST;
+	return buffers->buffer[0].location <= COLLET_BUFFER_HOST && buffers->buffer[1].location <= COLLET_BUFFER_HOST;
 }
 
-struct collet_direct;
+struct collet_shared_gpu;
 
 /* Which ranks of a group may go together. */
-enum collet_direct_fit {
-	COLLET_DIRECT_NONE,
-	COLLET_DIRECT_ALL,           /* all of them: there is one host, and they share a GPU, or processes some GPUs */
-	COLLET_DIRECT_BY_HOST        /* those of each host, which have one GPU or several; there are several hosts */
+enum collet_shared_gpu_scope {
+	COLLET_SHARED_GPU_NONE,
+	COLLET_SHARED_GPU_ALL,       /* all of them: there is one host, and they share a GPU, or processes some GPUs */
+	COLLET_SHARED_GPU_PER_HOST   /* those of each host, which have one GPU or several; there are several hosts */
 };
 
 /* What the ranks of a host have, for the leader of a call between hosts; valid during the event. */
-struct collet_direct_local {
+struct collet_local_ranks {
 	const struct collet_kernel_set *kernels;
-	struct collet_copier *copier;        /* all of it is within reach of this context */
+	struct collet_copy_stream *copy_stream; /* all of it is within reach of this context */
 	const struct collet_span_plan_rank *ranks; /* by place */
 	const uint32_t *members;             /* likewise: ranks of the group, rising */
 	uint32_t size;
 	uint32_t root;                       /* its place; size: it is not of this host */
-	void *call;                          /* for collet_direct_over() */
+	void *call;                          /* for collet_shared_gpu_host_complete() */
 };
 
 /* The communicator's part. Under the engine's lock. */
-struct collet_direct_events {
+struct collet_shared_gpu_events {
 	/* The GPU has done it, of one host or of each of several. */
 	void (*done)(struct collet_request *request);
 	/* It goes by way of the host: gives the request host buffers in place of the GPU's. */
-	collet_status (*stage)(struct collet_request *request, const struct collet_direct_sides *sides);
+	collet_status (*stage)(struct collet_request *request, const struct collet_call_buffers *buffers);
 	/* Leader, between hosts: the request is going to run on host memory, to which it brings what its host's ranks
 	 * have, combined, and from which it takes the result to each. COLLET_ERR_*: it goes by way of the host. */
-	collet_status (*share)(struct collet_request *request, const struct collet_direct_local *local);
+	collet_status (*between_hosts)(struct collet_request *request, const struct collet_local_ranks *local);
 };
 
 /* May these ranks go together? Alike on all of them. */
-enum collet_direct_fit collet_direct_fits(const struct collet_comm_state *group);
+enum collet_shared_gpu_scope collet_shared_gpu_scope_of(const struct collet_comm_state *state);
 /* How many ranks have one GPU, where most do. */
-uint32_t collet_direct_most_sharing(const struct collet_comm_state *group);
+uint32_t collet_shared_gpu_max_ranks(const struct collet_comm_state *state);
 /* Do all who go together on this rank's host share a GPU? */
-bool collet_direct_has_one_gpu(const struct collet_direct *direct);
+bool collet_shared_gpu_is_single(const struct collet_shared_gpu *shared_gpu);
 /* Of a group that does; BY_HOST: of a rank that is not alone on its host. All ranks, or all of a host, make theirs at
  * once; blocks. *made NULL: they go by way of the host, as all of them
  * know, and the leader has logged why. COLLET_ERR_MEMORY, or what ended the group. */
-collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device,
-	struct collet_comm_state *group, const struct collet_direct_events *events);
-/* This rank has memory that is COLLET_SHARED_DESCRIPTOR, or has it no more: tells all leaders that there are, so that
+collet_status collet_shared_gpu_create(struct collet_shared_gpu **made, struct collet_device *device,
+	struct collet_comm_state *state, const struct collet_shared_gpu_events *events);
+/* This rank has memory that is COLLET_IPC_FD, or has it no more: tells all leaders that there are, so that
  * no call has to. Under lock. */
-void collet_direct_tell(struct collet_engine *engine, const struct collet_shared *shared, bool gone);
+void collet_shared_gpu_notify_leaders(struct collet_engine *engine, const struct collet_ipc_handle *handle, bool gone);
 /* The group has been torn down. streams: some of this rank's may come to their words yet. NULL is fine. */
-void collet_direct_free(struct collet_direct *direct, bool streams);
+void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool streams);
 /* In a forked child. */
-void collet_direct_forget(struct collet_direct *direct);
+void collet_shared_gpu_forget(struct collet_shared_gpu *shared_gpu);
 
 /* Finds out where a call's buffers are; first and bytes are filled in, 0 bytes: unused. COLLET_ERR_ARGUMENT,
  * COLLET_ERR_SYSTEM: nothing has happened. */
-collet_status collet_direct_locate(struct collet_direct *direct, struct collet_direct_sides *sides);
+collet_status collet_shared_gpu_locate(struct collet_shared_gpu *shared_gpu, struct collet_call_buffers *buffers);
 /* Offers a planned request that has its place in the order of calls; it is held until the verdict. Not held: the
  * verdict is known, and it is a call like any other. Under lock. */
-collet_status collet_direct_begin(
-	struct collet_direct *direct, struct collet_request *request, const struct collet_direct_sides *sides);
+collet_status collet_shared_gpu_start(struct collet_shared_gpu *shared_gpu, struct collet_request *request,
+	const struct collet_call_buffers *buffers);
 /* For a call on a stream; the word's number is 0 where there is none to be had. By whoever is inside the communicator.
  */
-void collet_direct_word_take(struct collet_direct *direct, struct collet_order_word *word);
-void collet_direct_word_give(struct collet_direct *direct, const struct collet_order_word *word);
+void collet_shared_gpu_claim_flag(struct collet_shared_gpu *shared_gpu, struct collet_completion_flag *flag);
+void collet_shared_gpu_release_flag(struct collet_shared_gpu *shared_gpu, const struct collet_completion_flag *flag);
 /* Now and then while a stream of this rank waits for its word: if the GPU has failed, the group ends. Under lock. */
-void collet_direct_look(struct collet_direct *direct);
+void collet_shared_gpu_check_fault(struct collet_shared_gpu *shared_gpu);
 /* What has been shared is done on this host's GPU, or never will be. Under lock. */
-void collet_direct_over(void *call);
+void collet_shared_gpu_host_complete(void *call);
 
 #endif

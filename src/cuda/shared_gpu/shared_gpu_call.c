@@ -4,42 +4,42 @@
 
 #include "cuda/shared_gpu/internal.h"
 
-struct collet_request *collet_direct_post(
-	struct collet_direct *direct, bool sends, uint32_t place, uint32_t tag, void *buffer, size_t bytes)
+struct collet_request *collet_shared_gpu_post_message(
+	struct collet_shared_gpu *shared_gpu, bool sends, uint32_t member, uint32_t tag, void *buffer, size_t bytes)
 {
 	struct collet_request *request;
-	collet_status status = collet_request_acquire(&direct->shadow, &request);
+	collet_status status = collet_request_acquire(&shared_gpu->internal, &request);
 	if (status == COLLET_OK) {
 		request->is_p2p = true;
 		request->plan_key.algorithm = 0;
 		/* A call has its own deadline; connecting has this one. */
-		request->timeout_ns = direct->connecting ? direct->group->timeout_ns : -1;
+		request->timeout_ns = shared_gpu->is_connecting ? shared_gpu->state->timeout_ns : -1;
 		request->started_ticks = collet_ticks();
 		request->started_ns = request->next_query_ns = 0;
 		request->warning_stage = 0;
 		request->p2p = (struct collet_p2p_call){
-			.is_send = sends, .peer = direct->members[place], .tag = tag,
+			.is_send = sends, .peer = shared_gpu->members[member], .tag = tag,
 			.buffer = buffer, .bytes = bytes, .element_bytes = 1 };
 		collet_request_activate(request);
 		status = collet_p2p_start(request);
 		if (status == COLLET_OK)
 			return request;
 	}
-	collet_comm_state_end(direct->group, status, true, collet_last_error());
+	collet_comm_state_end(shared_gpu->state, status, true, collet_last_error());
 	return NULL;
 }
 
-uint32_t collet_direct_tag(const struct call *call)
+uint32_t collet_shared_call_tag(const struct shared_call *call)
 {
-	return (uint32_t)(2 * call->job.sequence);
+	return (uint32_t)(2 * call->summary.sequence);
 }
 
-bool collet_direct_messages_ended(const struct collet_direct *direct, const struct call *call)
+bool collet_shared_call_messages_done(const struct collet_shared_gpu *shared_gpu, const struct shared_call *call)
 {
-	for (uint32_t i = 0; i < direct->size; i++)
+	for (uint32_t i = 0; i < shared_gpu->size; i++)
 		if (call->messages[i] && call->messages[i]->status == COLLET_PENDING)
 			return false;
-	for (uint32_t i = 0; i < direct->size; i++) {
+	for (uint32_t i = 0; i < shared_gpu->size; i++) {
 		if (call->messages[i])
 			collet_request_release(call->messages[i]);
 		call->messages[i] = NULL;
@@ -47,60 +47,60 @@ bool collet_direct_messages_ended(const struct collet_direct *direct, const stru
 	return true;
 }
 
-void collet_direct_free_call(struct call *call)
+void collet_shared_call_free(struct shared_call *call)
 {
 	if (!call)
 		return;
 	free(call->messages);
-	free(call->offers);
-	free(call->opened);
+	free(call->descriptors);
+	free(call->mappings);
 	free(call);
 }
 
-struct call *collet_direct_new(struct collet_direct *direct)
+struct shared_call *collet_shared_call_get(struct collet_shared_gpu *shared_gpu)
 {
-	struct call *call = direct->spare;
-	const size_t size = direct->size;
+	struct shared_call *call = shared_gpu->free_calls;
+	const size_t size = shared_gpu->size;
 	if (call) {
-		direct->spare = call->next;
-		call->suspected = call->surprising = call->shared = call->over = false;
-		call->verdict = (struct verdict){ 0 };
+		shared_gpu->free_calls = call->next;
+		call->reported_mismatch = call->fell_back = call->is_detached = call->host_complete = false;
+		call->decision = (struct call_decision){ 0 };
 		return call;
 	}
 	call = calloc(1, sizeof(*call));
 	if (!call)
 		return NULL;
 	call->messages = calloc(size, sizeof(struct collet_request *));
-	call->offers = calloc(is_leader(direct) ? size : 1, direct->offer_bytes);
-	call->opened = calloc(2 * size, sizeof(struct collet_opened *));
-	if (call->messages && call->offers && call->opened)
+	call->descriptors = calloc(is_leader(shared_gpu) ? size : 1, shared_gpu->descriptor_bytes);
+	call->mappings = calloc(2 * size, sizeof(struct collet_ipc_mapping *));
+	if (call->messages && call->descriptors && call->mappings)
 		return call;
-	collet_direct_free_call(call);
+	collet_shared_call_free(call);
 	return NULL;
 }
 
-void collet_direct_put(struct collet_direct *direct, struct call *call)
+void collet_shared_call_put(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	call->next = direct->spare;
-	direct->spare = call;
+	call->next = shared_gpu->free_calls;
+	shared_gpu->free_calls = call;
 }
 
-collet_status collet_direct_offer(struct collet_direct *direct, struct call *call, size_t bytes)
+collet_status collet_shared_call_post(struct collet_shared_gpu *shared_gpu, struct shared_call *call, size_t bytes)
 {
-	const uint32_t tag = collet_direct_tag(call), size = direct->size;
+	const uint32_t tag = collet_shared_call_tag(call), size = shared_gpu->size;
 	call->next = NULL;
-	*direct->last = call;
-	direct->last = &call->next;
-	call->stage = is_leader(direct) ? GATHERING : WAITING;
-	if (!is_leader(direct)) {
-		call->messages[0] = collet_direct_post(direct, true, 0, tag, call->offers, bytes);
-		if (!offer_of(direct, call, 0)->declined)
-			call->messages[1] = collet_direct_post(
-				direct, false, 0, tag + 1, &call->verdict, sizeof(call->verdict));
+	*shared_gpu->last = call;
+	shared_gpu->last = &call->next;
+	call->state = is_leader(shared_gpu) ? CALL_GATHERING : CALL_AWAITING_DECISION;
+	if (!is_leader(shared_gpu)) {
+		call->messages[0] = collet_shared_gpu_post_message(shared_gpu, true, 0, tag, call->descriptors, bytes);
+		if (!descriptor_of(shared_gpu, call, 0)->is_host_only)
+			call->messages[1] = collet_shared_gpu_post_message(
+				shared_gpu, false, 0, tag + 1, &call->decision, sizeof(call->decision));
 		return COLLET_OK;
 	}
 	for (uint32_t r = 1; r < size; r++)
-		call->messages[r] = collet_direct_post(
-			direct, false, r, tag, offer_of(direct, call, r), direct->offer_bytes);
+		call->messages[r] = collet_shared_gpu_post_message(
+			shared_gpu, false, r, tag, descriptor_of(shared_gpu, call, r), shared_gpu->descriptor_bytes);
 	return COLLET_OK;
 }

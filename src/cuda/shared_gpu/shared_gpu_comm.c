@@ -29,14 +29,14 @@ static void done(struct collet_request *request)
 	request->call.algorithm = planned;
 }
 
-collet_status collet_request_use_staging(struct collet_request *request, const struct collet_direct_sides *given)
+collet_status collet_request_use_staging(struct collet_request *request, const struct collet_call_buffers *given)
 {
 	struct collet_comm *comm = comm_of(request);
 	const struct collet_partition *result = &request->shape.result;
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS];
 	struct collet_gpu_staging *staging;
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
-		buffers[s] = (struct collet_user_buffer){ given->side[s].first, given->side[s].bytes };
+		buffers[s] = (struct collet_user_buffer){ given->buffer[s].first, given->buffer[s].bytes };
 	collet_status status = collet_gpu_staging_begin(
 		comm->context, given->function, buffers, COLLET_GPU_STAGING_COLLECTIVE, &staging);
 	if (status == COLLET_OK && staging && request->call.is_vector && result->counts)
@@ -52,10 +52,10 @@ collet_status collet_request_use_staging(struct collet_request *request, const s
 	return COLLET_OK;
 }
 
-static collet_status stage(struct collet_request *request, const struct collet_direct_sides *given)
+static collet_status stage(struct collet_request *request, const struct collet_call_buffers *given)
 {
 	const collet_status status =
-		collet_direct_is_hosts(given) ? COLLET_OK : collet_request_use_staging(request, given);
+		collet_call_buffers_are_host(given) ? COLLET_OK : collet_request_use_staging(request, given);
 	if (status == COLLET_OK && collet_gpu_staging_pipeline(request->staging))
 		collet_pipeline_start(collet_gpu_staging_pipeline(request->staging), request);
 	if (status == COLLET_OK)
@@ -65,7 +65,7 @@ static collet_status stage(struct collet_request *request, const struct collet_d
 
 static void log_shared_gpu(const collet_comm *comm, bool by_host)
 {
-	const bool one_gpu = collet_direct_has_one_gpu(comm->shared_gpu);
+	const bool one_gpu = collet_shared_gpu_is_single(comm->shared_gpu);
 	collet_log(&comm->context->engine.log, COLLET_LOG_INFO, "cuda: %u ranks%s %s, %s", comm->local_size,
 		by_host ? " of this host" : "", one_gpu ? "share a GPU" : "have GPUs that the first one's reaches",
 		by_host ? "and go together to other hosts" : "whose collectives rank 0 does in one go");
@@ -73,17 +73,17 @@ static void log_shared_gpu(const collet_comm *comm, bool by_host)
 
 collet_status collet_comm_make_shared_gpu(collet_comm *comm)
 {
-	static const struct collet_direct_events events = { done, stage, collet_gpu_hierarchical_start };
-	const enum collet_direct_fit fit =
-		comm->context->device.cuda ? collet_direct_fits(&comm->state) : COLLET_DIRECT_NONE;
-	const bool by_host = fit == COLLET_DIRECT_BY_HOST;
+	static const struct collet_shared_gpu_events events = { done, stage, collet_gpu_hierarchical_start };
+	const enum collet_shared_gpu_scope fit =
+		comm->context->device.cuda ? collet_shared_gpu_scope_of(&comm->state) : COLLET_SHARED_GPU_NONE;
+	const bool by_host = fit == COLLET_SHARED_GPU_PER_HOST;
 	/* Alike on all ranks. A deterministic choice knows no hosts, and no algorithm then does. */
 	comm->has_gpu_leaders = by_host && !comm->context->deterministic;
-	comm->ranks_per_gpu = fit == COLLET_DIRECT_NONE ? 1 : collet_direct_most_sharing(&comm->state);
-	if (fit == COLLET_DIRECT_NONE || (by_host && (!comm->has_gpu_leaders || comm->local_size == 1)))
+	comm->ranks_per_gpu = fit == COLLET_SHARED_GPU_NONE ? 1 : collet_shared_gpu_max_ranks(&comm->state);
+	if (fit == COLLET_SHARED_GPU_NONE || (by_host && (!comm->has_gpu_leaders || comm->local_size == 1)))
 		return COLLET_OK;
 	const collet_status status =
-		collet_direct_make(&comm->shared_gpu, &comm->context->device, &comm->state, &events);
+		collet_shared_gpu_create(&comm->shared_gpu, &comm->context->device, &comm->state, &events);
 	if (comm->shared_gpu && comm->local_rank == 0)
 		log_shared_gpu(comm, by_host);
 	return status;

@@ -13,6 +13,6 @@ bool collet_call_may_share_gpu(const collet_comm *comm, const struct collet_call
 /* The same of such a call once it is planned. If not, it goes by way of the host. */
 bool collet_request_is_for_leader(const collet_comm *comm, const struct collet_request *request);
 /* Gives a planned request host buffers in place of the GPU's. COLLET_ERR_*: nothing has happened. Under lock. */
-collet_status collet_request_use_staging(struct collet_request *request, const struct collet_direct_sides *given);
+collet_status collet_request_use_staging(struct collet_request *request, const struct collet_call_buffers *given);
 
 #endif

@@ -14,11 +14,11 @@ enum {
 };
 
 /* One rank's memory: what is read at its start, what is written at its end. */
-struct test {
-	struct collet_direct *direct;
-	struct call *call;
+struct connect_test {
+	struct collet_shared_gpu *direct;
+	struct shared_call *call;
 	cu_pointer memory;
-	bool fine;
+	bool is_ok;
 	char why[COLLET_ERROR_BYTES];
 };
 
@@ -28,40 +28,41 @@ static uint32_t pattern(uint32_t rank, uint32_t word)
 	return mixed ^ mixed >> 15;
 }
 
-static void complain(struct test *test)
+static void record_failure(struct connect_test *test)
 {
-	if (test->fine)
+	if (test->is_ok)
 		strncpy(test->why, collet_last_error(), sizeof(test->why) - 1);
-	test->fine = false;
+	test->is_ok = false;
 }
 
-static uint32_t *result_of(const struct test *test)
+static uint32_t *result_of(const struct connect_test *test)
 {
 	return (uint32_t *)(uintptr_t)(test->memory + TEST_BYTES - WORDS * sizeof(uint32_t));
 }
 
-/* Between collet_copier_begin() and end. */
-static collet_status copy(const struct test *test, void *to, const void *from)
+/* Between collet_copy_stream_push_context() and end. */
+static collet_status copy(const struct connect_test *test, void *to, const void *from)
 {
 	static const char what[] = "testing a GPU's memory";
-	const struct collet_direct *direct = test->direct;
-	const collet_status status = collet_copier_add(
-		direct->device->cuda, direct->copier, to, from, WORDS * sizeof(uint32_t), what);
-	const collet_status waited = collet_copier_wait(direct->device->cuda, direct->copier, what);
+	const struct collet_shared_gpu *shared_gpu = test->direct;
+	const collet_status status = collet_copy_stream_enqueue(
+		shared_gpu->device->cuda, shared_gpu->copy_stream, to, from, WORDS * sizeof(uint32_t), what);
+	const collet_status waited =
+		collet_copy_stream_synchronize(shared_gpu->device->cuda, shared_gpu->copy_stream, what);
 	return status == COLLET_OK ? waited : status;
 }
 
-static collet_status fill(struct test *test)
+static collet_status allocate_and_fill(struct connect_test *test)
 {
-	const struct collet_direct *direct = test->direct;
+	const struct collet_shared_gpu *shared_gpu = test->direct;
 	uint32_t words[WORDS];
-	const cu_result result = direct->device->cuda->cuMemAlloc(&test->memory, TEST_BYTES);
+	const cu_result result = shared_gpu->device->cuda->cuMemAlloc(&test->memory, TEST_BYTES);
 	if (result != CU_OK) {
 		test->memory = 0;
-		return collet_cuda_fail(direct->device->cuda, result, "allocating memory to test");
+		return collet_cuda_fail(shared_gpu->device->cuda, result, "allocating memory to test");
 	}
 	for (uint32_t i = 0; i < WORDS; i++)
-		words[i] = pattern(direct->place, i);
+		words[i] = pattern(shared_gpu->member, i);
 	collet_status status = copy(test, (void *)(uintptr_t)test->memory, words);
 	memset(words, 0, sizeof(words));
 	if (status == COLLET_OK)
@@ -69,64 +70,64 @@ static collet_status fill(struct test *test)
 	return status;
 }
 
-static collet_status prepare_leading(struct collet_direct *direct)
+static collet_status prepare_leading(struct collet_shared_gpu *shared_gpu)
 {
-	collet_status status = collet_span_plan_init(&direct->plan, direct->size);
+	collet_status status = collet_span_plan_init(&shared_gpu->plan, shared_gpu->size);
 	if (status != COLLET_OK)
 		return status;
-	direct->ranks = calloc(direct->size, sizeof(*direct->ranks));
-	direct->seen = calloc(direct->size, sizeof(*direct->seen));
-	if (!direct->ranks || !direct->seen)
+	shared_gpu->ranks = calloc(shared_gpu->size, sizeof(*shared_gpu->ranks));
+	shared_gpu->notes_seen = calloc(shared_gpu->size, sizeof(*shared_gpu->notes_seen));
+	if (!shared_gpu->ranks || !shared_gpu->notes_seen)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what %u ranks' GPU does at once",
-			direct->size);
+			shared_gpu->size);
 	const struct collet_kernel_set *kernels = NULL;
 	struct collet_kernel_set *found;
-	status = collet_kernel_set_find(&direct->device->kernels, direct->copier, &found);
+	status = collet_kernel_set_get(&shared_gpu->device->kernels, shared_gpu->copy_stream, &found);
 	if (status != COLLET_OK)
 		return status;
 	kernels = found;
-	status = collet_copier_begin(direct->device->cuda, direct->copier);
+	status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	const cu_result result = collet_cuda_make_stream(direct->device->cuda, &direct->stream);
-	collet_copier_end(direct->device->cuda);
+	const cu_result result = collet_cuda_create_stream(shared_gpu->device->cuda, &shared_gpu->stream);
+	collet_copy_stream_pop_context(shared_gpu->device->cuda);
 	if (result != CU_OK) {
-		direct->stream = NULL;
-		return collet_cuda_fail(direct->device->cuda, result, "making a stream for ranks that share a GPU");
+		shared_gpu->stream = NULL;
+		return collet_cuda_fail(shared_gpu->device->cuda, result, "making a stream for ranks that share a GPU");
 	}
-	direct->kernels = kernels;
+	shared_gpu->kernels = kernels;
 	return COLLET_OK;
 }
 
-static collet_status prepare(struct test *test)
+static collet_status prepare(struct connect_test *test)
 {
-	struct collet_direct *direct = test->direct;
-	const struct collet_residence own = {
-		.device = true, .ordinal = direct->device->ordinal, .context = direct->device->context };
-	collet_status status = collet_copier_find(direct->device->copiers, &own, &direct->copier);
-	if (status == COLLET_OK && is_leader(direct))
-		status = prepare_leading(direct);
+	struct collet_shared_gpu *shared_gpu = test->direct;
+	const struct collet_pointer_attributes own = {
+		.is_device = true, .ordinal = shared_gpu->device->ordinal, .context = shared_gpu->device->context };
+	collet_status status = collet_copy_stream_get(shared_gpu->device->copy_streams, &own, &shared_gpu->copy_stream);
+	if (status == COLLET_OK && is_leader(shared_gpu))
+		status = prepare_leading(shared_gpu);
 	if (status == COLLET_OK)
-		status = collet_copier_begin(direct->device->cuda, direct->copier);
+		status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);
 	if (status == COLLET_OK) {
-		status = fill(test);
-		collet_copier_end(direct->device->cuda);
+		status = allocate_and_fill(test);
+		collet_copy_stream_pop_context(shared_gpu->device->cuda);
 	}
 	return status;
 }
 
-static void check(struct test *test)
+static void check(struct connect_test *test)
 {
-	const struct collet_direct *direct = test->direct;
+	const struct collet_shared_gpu *shared_gpu = test->direct;
 	uint32_t words[WORDS], wrong = 0;
-	collet_status status = collet_copier_begin(direct->device->cuda, direct->copier);
+	collet_status status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);
 	if (status == COLLET_OK) {
 		status = copy(test, words, result_of(test));
-		collet_copier_end(direct->device->cuda);
+		collet_copy_stream_pop_context(shared_gpu->device->cuda);
 	}
 	for (uint32_t i = 0; i < WORDS && status == COLLET_OK; i++) {
 		uint32_t expected = 0;
-		for (uint32_t r = 0; r < direct->size; r++)
+		for (uint32_t r = 0; r < shared_gpu->size; r++)
 			expected ^= pattern(r, i);
 		wrong += words[i] != expected;
 	}
@@ -136,109 +137,110 @@ static void check(struct test *test)
 			"the way?",
 			WORDS, wrong);
 	if (status != COLLET_OK)
-		complain(test);
+		record_failure(test);
 }
 
 /* ---- Rounds ---- */
 
-static bool is_over(void *context)
+static bool round_is_complete(void *context)
 {
-	const struct test *test = context;
-	return test->call->stage == OVER ||
-	       atomic_load_explicit(&test->direct->group->end_status, memory_order_acquire) != COLLET_OK ||
-	       atomic_load_explicit(&test->direct->shadow.end_status, memory_order_acquire) != COLLET_OK;
+	const struct connect_test *test = context;
+	return test->call->state == CALL_COMPLETE ||
+	       atomic_load_explicit(&test->direct->state->end_status, memory_order_acquire) != COLLET_OK ||
+	       atomic_load_explicit(&test->direct->internal.end_status, memory_order_acquire) != COLLET_OK;
 }
 
-static collet_status end_of(const struct collet_direct *direct)
+static collet_status ended_status(const struct collet_shared_gpu *shared_gpu)
 {
-	const struct collet_comm_state *group = direct->group;
-	int status = atomic_load_explicit(&group->end_status, memory_order_acquire);
+	const struct collet_comm_state *state = shared_gpu->state;
+	int status = atomic_load_explicit(&state->end_status, memory_order_acquire);
 	if (status == COLLET_OK) {
-		group = &direct->shadow;
-		status = atomic_load_explicit(&group->end_status, memory_order_acquire);
+		state = &shared_gpu->internal;
+		status = atomic_load_explicit(&state->end_status, memory_order_acquire);
 	}
-	return status == COLLET_OK ? COLLET_OK : collet_fail_copy((enum collet_status)status, group->sentence);
+	return status == COLLET_OK ? COLLET_OK : collet_fail_copy((enum collet_status)status, state->sentence);
 }
 
 /* *passed: all were fine, and, with sides, the leader has done its work. */
-static collet_status run_round(struct test *test, uint64_t number, const struct collet_direct_side *sides, bool *passed)
+static collet_status run_round(
+	struct connect_test *test, uint64_t number, const struct collet_buffer_info *buffers, bool *passed)
 {
-	struct collet_direct *direct = test->direct;
-	struct collet_engine *engine = direct->group->engine;
-	struct call *call;
+	struct collet_shared_gpu *shared_gpu = test->direct;
+	struct collet_engine *engine = shared_gpu->state->engine;
+	struct shared_call *call;
 	*passed = false;
 	collet_engine_lock(engine);
-	test->call = call = collet_direct_new(direct);
+	test->call = call = collet_shared_call_get(shared_gpu);
 	if (!call) {
 		collet_engine_unlock(engine);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for ranks that share a GPU");
 	}
 	call->request = NULL;
-	call->surprising = true;
-	call->sides.function = direct->one_gpu ? "collectives of ranks that share a GPU go"
+	call->fell_back = true;
+	call->buffers.function = shared_gpu->has_one_gpu ? "collectives of ranks that share a GPU go"
 					       : "collectives of this host's ranks, on several GPUs, go";
-	call->job = (struct job){ .collective = COLLET_ALLREDUCE, .any_order = true, .dtype = COLLET_U32,
-		.op = COLLET_XOR, .count = sides ? WORDS : 0, .sequence = (uint64_t)-2 + number };
-	struct offer *offer = offer_of(direct, call, 0);
-	*offer = (struct offer){ .sequence = call->job.sequence, .fine = test->fine };
-	if (sides)
-		memcpy(offer->side, sides, sizeof(offer->side));
-	collet_status status = collet_direct_offer(direct, call, sizeof(*offer));
+	call->summary = (struct call_summary){ .collective = COLLET_ALLREDUCE, .may_reorder = true, .dtype = COLLET_U32,
+		.op = COLLET_XOR, .count = buffers ? WORDS : 0, .sequence = (uint64_t)-2 + number };
+	struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, 0);
+	*descriptor = (struct call_descriptor){ .sequence = call->summary.sequence, .is_ok = test->is_ok };
+	if (buffers)
+		memcpy(descriptor->buffer, buffers, sizeof(descriptor->buffer));
+	collet_status status = collet_shared_call_post(shared_gpu, call, sizeof(*descriptor));
 	collet_engine_unlock(engine);
 	if (status == COLLET_OK)
-		collet_engine_wait(engine, is_over, test);
+		collet_engine_wait(engine, round_is_complete, test);
 	collet_engine_lock(engine);
-	if (status == COLLET_OK && call->stage == OVER)
-		*passed = !call->verdict.staged;
+	if (status == COLLET_OK && call->state == CALL_COMPLETE)
+		*passed = !call->decision.is_staged;
 	else if (status == COLLET_OK)
-		status = end_of(direct);
-	if (call->stage == OVER)
-		collet_direct_put(direct, call);
+		status = ended_status(shared_gpu);
+	if (call->state == CALL_COMPLETE)
+		collet_shared_call_put(shared_gpu, call);
 	collet_engine_unlock(engine);
 	return status;
 }
 
-static void describe(struct test *test, struct collet_direct_side sides[2])
+static void locate_buffers(struct connect_test *test, struct collet_buffer_info buffers[2])
 {
-	struct collet_direct_sides located = { .function = "testing", .side = {
+	struct collet_call_buffers located = { .function = "testing", .buffer = {
 		{ .first = (void *)(uintptr_t)test->memory, .bytes = WORDS * sizeof(uint32_t) },
 		{ .first = result_of(test), .bytes = WORDS * sizeof(uint32_t) } } };
-	if (collet_direct_locate(test->direct, &located) != COLLET_OK)
-		complain(test);
-	memcpy(sides, located.side, sizeof(located.side));
+	if (collet_shared_gpu_locate(test->direct, &located) != COLLET_OK)
+		record_failure(test);
+	memcpy(buffers, located.buffer, sizeof(located.buffer));
 }
 
-static void release(struct test *test)
+static void release(struct connect_test *test)
 {
-	const struct collet_direct *direct = test->direct;
-	const struct collet_cuda *cuda = direct->device->cuda;
-	if (test->memory && collet_cuda_enter(cuda, direct->copier->context) == CU_OK) {
+	const struct collet_shared_gpu *shared_gpu = test->direct;
+	const struct collet_cuda *cuda = shared_gpu->device->cuda;
+	if (test->memory && collet_cuda_push_context(cuda, shared_gpu->copy_stream->context) == CU_OK) {
 		(void)cuda->cuMemFree(test->memory);
-		collet_cuda_leave(cuda);
+		collet_cuda_pop_context(cuda);
 	}
 }
 
-collet_status collet_direct_connect(struct collet_direct *direct, bool *fine)
+collet_status collet_shared_gpu_connect(struct collet_shared_gpu *shared_gpu, bool *ok)
 {
-	struct test test = { .direct = direct, .fine = true };
-	struct collet_direct_side sides[2] = { { .first = NULL }, { .first = NULL } };
-	direct->connecting = true;
+	struct connect_test test = { .direct = shared_gpu, .is_ok = true };
+	struct collet_buffer_info buffers[2] = { { .first = NULL }, { .first = NULL } };
+	shared_gpu->is_connecting = true;
 	if (prepare(&test) != COLLET_OK)
-		complain(&test);
-	if (test.fine)
-		describe(&test, sides);
-	collet_status status = run_round(&test, 0, sides, fine);
-	if (status == COLLET_OK && *fine) {
+		record_failure(&test);
+	if (test.is_ok)
+		locate_buffers(&test, buffers);
+	collet_status status = run_round(&test, 0, buffers, ok);
+	if (status == COLLET_OK && *ok) {
 		check(&test);
-		if (is_leader(direct))
-			collet_order_offer(direct);
-		status = run_round(&test, 1, NULL, fine);
+		if (is_leader(shared_gpu))
+			collet_completion_flags_create(shared_gpu);
+		status = run_round(&test, 1, NULL, ok);
 	}
-	if (status == COLLET_OK && *fine && !is_leader(direct))
-		collet_order_take(direct);
-	if (!test.fine)
-		collet_log(direct->device->log, COLLET_LOG_WARN, "%s", test.why);
+	if (status == COLLET_OK && *ok && !is_leader(shared_gpu))
+		collet_completion_flags_attach(shared_gpu);
+	if (!test.is_ok)
+		collet_log(shared_gpu->device->log, COLLET_LOG_WARN, "%s", test.why);
 	release(&test);
-	direct->connecting = false;
+	shared_gpu->is_connecting = false;
 	return status;
 }

@@ -4,128 +4,129 @@
 
 #include "cuda/shared_gpu/internal.h"
 
-void collet_direct_over(void *data)
+void collet_shared_gpu_host_complete(void *data)
 {
-	struct call *call = data;
-	call->over = true;
+	struct shared_call *call = data;
+	call->host_complete = true;
 }
 
-static void tell(struct collet_direct *direct, struct call *call)
+static void send_decisions(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	call->stage = TELLING;
-	for (uint32_t r = 1; r < direct->size; r++)
-		if (!offer_of(direct, call, r)->declined)
-			call->messages[r] = collet_direct_post(
-				direct, true, r, collet_direct_tag(call) + 1, &call->verdict, sizeof(call->verdict));
+	call->state = CALL_REPLYING;
+	for (uint32_t r = 1; r < shared_gpu->size; r++)
+		if (!descriptor_of(shared_gpu, call, r)->is_host_only)
+			call->messages[r] = collet_shared_gpu_post_message(shared_gpu, true, r,
+				collet_shared_call_tag(call) + 1, &call->decision, sizeof(call->decision));
 }
 
 /* The call is decided, on this rank too. */
-static void settle(struct collet_direct *direct, struct call *call)
+static void complete_call(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	struct collet_request *request = call->request;
-	call->stage = OVER;
-	if (call->verdict.again)
-		collet_shown_all_again(&direct->shown);
-	if (call->shared)
-		collet_direct_put(direct, call);
-	if (call->shared || !request)
+	call->state = CALL_COMPLETE;
+	if (call->decision.resend_handles)
+		collet_exported_handles_resend_all(&shared_gpu->exported);
+	if (call->is_detached)
+		collet_shared_call_put(shared_gpu, call);
+	if (call->is_detached || !request)
 		return;
-	if (!call->verdict.staged) {
+	if (!call->decision.is_staged) {
 		request->offloaded = true;
-		request->stream_ordered = call->verdict.ordered;
-		direct->events->done(request);
-	} else if (direct->events->stage(request, &call->sides) != COLLET_OK) {
+		request->stream_ordered = call->decision.is_gpu_signaled;
+		shared_gpu->events->done(request);
+	} else if (shared_gpu->events->stage(request, &call->buffers) != COLLET_OK) {
 		/* The others go on without this rank. */
-		collet_comm_state_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
+		collet_comm_state_end(shared_gpu->state, COLLET_ERR_SYSTEM, true, collet_last_error());
 	}
 	request->deferred = false;
-	direct->group->tasks_need_progress = true;
-	if (call->verdict.ordered && is_leader(direct))
-		collet_order_keep(direct, call);
+	shared_gpu->state->tasks_need_progress = true;
+	if (call->decision.is_gpu_signaled && is_leader(shared_gpu))
+		collet_completion_flags_defer_release(shared_gpu, call);
 	else
-		collet_direct_put(direct, call);
+		collet_shared_call_put(shared_gpu, call);
 }
 
 /* Goes on with the first undecided call; false: it has to wait. */
-static bool step(struct collet_direct *direct, struct call *call)
+static bool advance_call(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	switch (call->stage) {
-	case GATHERING:
-		if (!collet_direct_messages_ended(direct, call) || !collet_leader_decide(direct, call))
+	switch (call->state) {
+	case CALL_GATHERING:
+		if (!collet_shared_call_messages_done(shared_gpu, call) || !collet_leader_decide(shared_gpu, call))
 			return false;
-		if (call->stage == GATHERING || call->verdict.ordered)
-			tell(direct, call);
+		if (call->state == CALL_GATHERING || call->decision.is_gpu_signaled)
+			send_decisions(shared_gpu, call);
 		return true;
-	case SHARING:
-		if (!call->over)
+	case CALL_BETWEEN_HOSTS:
+		if (!call->host_complete)
 			return false;
-		collet_leader_release(direct, call);
-		tell(direct, call);
+		collet_leader_release(shared_gpu, call);
+		send_decisions(shared_gpu, call);
 		return true;
-	case RUNNING:
-		if (!collet_leader_finished(direct, call))
+	case CALL_RUNNING:
+		if (!collet_leader_is_complete(shared_gpu, call))
 			return false;
-		tell(direct, call);
+		send_decisions(shared_gpu, call);
 		return true;
 	default:
-		if (!collet_direct_messages_ended(direct, call))
+		if (!collet_shared_call_messages_done(shared_gpu, call))
 			return false;
-		direct->first = call->next;
-		if (!direct->first)
-			direct->last = &direct->first;
-		settle(direct, call);
+		shared_gpu->first = call->next;
+		if (!shared_gpu->first)
+			shared_gpu->last = &shared_gpu->first;
+		complete_call(shared_gpu, call);
 		return true;
 	}
 }
 
-static bool has_ended(const struct collet_comm_state *group)
+static bool has_ended(const struct collet_comm_state *state)
 {
-	return atomic_load_explicit(&group->end_status, memory_order_acquire) != COLLET_OK;
+	return atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK;
 }
 
-static bool advance(struct collet_comm_state *group, void *hooked)
+static bool progress(struct collet_comm_state *state, void *hooked)
 {
-	struct collet_direct *direct = hooked;
+	struct collet_shared_gpu *shared_gpu = hooked;
 	bool any = false, some = true;
-	collet_order_reap(direct);
-	while (direct->first && some && !has_ended(group)) {
-		if (has_ended(&direct->shadow)) {
-			const int status = atomic_load_explicit(&direct->shadow.end_status, memory_order_relaxed);
-			collet_comm_state_end(group, (enum collet_status)status, true, direct->shadow.sentence);
+	collet_completion_flags_reap(shared_gpu);
+	while (shared_gpu->first && some && !has_ended(state)) {
+		if (has_ended(&shared_gpu->internal)) {
+			const int status = atomic_load_explicit(&shared_gpu->internal.end_status, memory_order_relaxed);
+			collet_comm_state_end(state, (enum collet_status)status, true, shared_gpu->internal.sentence);
 			return true;
 		}
-		some = step(direct, direct->first);
+		some = advance_call(shared_gpu, shared_gpu->first);
 		any |= some;
 	}
 	return any;
 }
 
 /* No message comes of what the GPU has done. */
-static bool rests(const void *hooked)
+static bool is_idle(const void *hooked)
 {
-	const struct collet_direct *direct = hooked;
-	return !direct->first || direct->first->stage != RUNNING;
+	const struct collet_shared_gpu *shared_gpu = hooked;
+	return !shared_gpu->first || shared_gpu->first->state != CALL_RUNNING;
 }
 
 static bool name_awaited(const void *hooked, const struct collet_request *request, char *text, size_t capacity)
 {
-	const struct collet_direct *direct = hooked;
-	const struct call *call = direct->first;
+	const struct collet_shared_gpu *shared_gpu = hooked;
+	const struct shared_call *call = shared_gpu->first;
 	size_t used = 0;
 	while (call && call->request != request)
 		call = call->next;
 	if (!call)
 		return false;
-	if (call->stage == RUNNING)
+	if (call->state == CALL_RUNNING)
 		snprintf(text, capacity, "none, but for the GPU");
 	else
-		snprintf(text, capacity, "%u, which leads", direct->members[0]);
-	if (call->stage != GATHERING)
+		snprintf(text, capacity, "%u, which leads", shared_gpu->members[0]);
+	if (call->state != CALL_GATHERING)
 		return true;
-	for (uint32_t r = 1; r < direct->size; r++) {
+	for (uint32_t r = 1; r < shared_gpu->size; r++) {
 		if (!call->messages[r] || call->messages[r]->status != COLLET_PENDING)
 			continue;
-		const int more = snprintf(text + used, capacity - used, "%s%u", used ? ", " : "", direct->members[r]);
+		const int more =
+			snprintf(text + used, capacity - used, "%s%u", used ? ", " : "", shared_gpu->members[r]);
 		if (more < 0 || used + (size_t)more >= capacity)
 			break;
 		used += (size_t)more;
@@ -133,4 +134,4 @@ static bool name_awaited(const void *hooked, const struct collet_request *reques
 	return true;
 }
 
-const struct collet_progress_hooks collet_direct_hooks = { advance, rests, name_awaited };
+const struct collet_progress_hooks collet_shared_gpu_hooks = { progress, is_idle, name_awaited };

@@ -4,17 +4,17 @@
 
 #include "core/status.h"
 
-collet_status collet_span_plan_init(struct collet_span_plan *plan, uint32_t most)
+collet_status collet_span_plan_init(struct collet_span_plan *plan, uint32_t max_ranks)
 {
-	const size_t ranks = most;
-	*plan = (struct collet_span_plan){ .most = most };
+	const size_t ranks = max_ranks;
+	*plan = (struct collet_span_plan){ .max_ranks = max_ranks };
 	plan->spans = calloc(ranks * ranks, sizeof(*plan->spans));
 	plan->addresses = calloc(2 * ranks * (ranks + 1), sizeof(*plan->addresses));
 	plan->scales = calloc(ranks, sizeof(*plan->scales));
 	if (plan->spans && plan->addresses && plan->scales)
 		return COLLET_OK;
 	collet_span_plan_deinit(plan);
-	return collet_fail(COLLET_ERR_MEMORY, "no memory for what %u ranks' GPU does at once", most);
+	return collet_fail(COLLET_ERR_MEMORY, "no memory for what %u ranks' GPU does at once", max_ranks);
 }
 
 void collet_span_plan_deinit(struct collet_span_plan *plan)
@@ -27,125 +27,125 @@ void collet_span_plan_deinit(struct collet_span_plan *plan)
 
 /* ---- A span, operand by operand: all sources, then all results ---- */
 
-struct maker {
+struct span_builder {
 	struct collet_span_plan *plan;
 	const struct collet_span_plan_call *call;
 	const struct collet_span_plan_rank *ranks;
 };
 
-static struct collet_fold_span *begin(const struct maker *maker, uint64_t count)
+static struct collet_gpu_span *begin_span(const struct span_builder *builder, uint64_t count)
 {
-	struct collet_span_plan *plan = maker->plan;
-	struct collet_fold_span *span = &plan->spans[plan->span_count];
-	*span = (struct collet_fold_span){
+	struct collet_span_plan *plan = builder->plan;
+	struct collet_gpu_span *span = &plan->spans[plan->span_count];
+	*span = (struct collet_gpu_span){
 		.sources = (const void *const *)&plan->addresses[plan->address_count], .count = count };
 	return span;
 }
 
-static char *at(const struct maker *maker, char *base, uint64_t element)
+static char *element_address(const struct span_builder *builder, char *base, uint64_t element)
 {
-	return base + element * maker->call->element_bytes;
+	return base + element * builder->call->element_bytes;
 }
 
-static void add_source(const struct maker *maker, struct collet_fold_span *span, char *address)
+static void add_source(const struct span_builder *builder, struct collet_gpu_span *span, char *address)
 {
-	maker->plan->addresses[maker->plan->address_count++] = address;
+	builder->plan->addresses[builder->plan->address_count++] = address;
 	span->source_count++;
 }
 
-static void add_result(const struct maker *maker, struct collet_fold_span *span, char *address)
+static void add_result(const struct span_builder *builder, struct collet_gpu_span *span, char *address)
 {
 	if (!span->result_count)
-		span->results = &maker->plan->addresses[maker->plan->address_count];
-	maker->plan->addresses[maker->plan->address_count++] = address;
+		span->results = &builder->plan->addresses[builder->plan->address_count];
+	builder->plan->addresses[builder->plan->address_count++] = address;
 	span->result_count++;
 }
 
 /* A copy onto itself is none. */
-static void add_copy(const struct maker *maker, struct collet_fold_span *span, char *address)
+static void add_copy(const struct span_builder *builder, struct collet_gpu_span *span, char *address)
 {
 	if (address != span->sources[0])
-		add_result(maker, span, address);
+		add_result(builder, span, address);
 }
 
-static void finish(const struct maker *maker, const struct collet_fold_span *span)
+static void end_span(const struct span_builder *builder, const struct collet_gpu_span *span)
 {
 	if (span->count && span->result_count)
-		maker->plan->span_count++;
+		builder->plan->span_count++;
 }
 
 /* ---- Collectives that combine ---- */
 
 /* Of every rank's input the elements from first on, to the same place of one rank's result, or of everybody's. */
-static void fold(const struct maker *maker, uint64_t first, uint32_t result_first, uint32_t result_end)
+static void reduce_ranks(const struct span_builder *builder, uint64_t first, uint32_t result_first, uint32_t result_end)
 {
-	const struct collet_span_plan_call *call = maker->call;
-	struct collet_fold_span *span = begin(maker, call->count);
-	span->scales = call->scales ? maker->plan->scales : NULL;
+	const struct collet_span_plan_call *call = builder->call;
+	struct collet_gpu_span *span = begin_span(builder, call->count);
+	span->scales = call->is_scaled ? builder->plan->scales : NULL;
 	for (uint32_t r = 0; r < call->size; r++)
-		add_source(maker, span, at(maker, maker->ranks[r].send, first));
+		add_source(builder, span, element_address(builder, builder->ranks[r].send, first));
 	for (uint32_t r = result_first; r < result_end; r++)
-		add_result(maker, span, maker->ranks[r].recv);
-	finish(maker, span);
+		add_result(builder, span, builder->ranks[r].recv);
+	end_span(builder, span);
 }
 
 /* ---- Collectives that move ---- */
 
 /* Block r of a buffer that has one for each rank. */
-static struct collet_span block(const struct maker *maker, const struct collet_partition *cut, uint32_t r)
+static struct collet_span block(const struct span_builder *builder, const struct collet_partition *cut, uint32_t r)
 {
-	const uint64_t count = maker->call->count;
-	if (maker->call->listed)
+	const uint64_t count = builder->call->count;
+	if (builder->call->is_vector)
 		return (struct collet_span){ cut->displacements[r], cut->counts[r] };
 	return (struct collet_span){ r * count, count };
 }
 
-static uint64_t own(const struct maker *maker, const struct collet_partition *cut)
+static uint64_t own_count(const struct span_builder *builder, const struct collet_partition *cut)
 {
-	return maker->call->listed ? cut->count : maker->call->count;
+	return builder->call->is_vector ? cut->count : builder->call->count;
 }
 
-static const char differ[] = "ranks give and expect different lengths";
+static const char lengths_differ[] = "ranks give and expect different lengths";
 
-static const char *broadcast(const struct maker *maker)
+static const char *broadcast(const struct span_builder *builder)
 {
-	const struct collet_span_plan_call *call = maker->call;
-	struct collet_fold_span *span = begin(maker, call->count);
-	add_source(maker, span, maker->ranks[call->root].send);
+	const struct collet_span_plan_call *call = builder->call;
+	struct collet_gpu_span *span = begin_span(builder, call->count);
+	add_source(builder, span, builder->ranks[call->root].send);
 	for (uint32_t r = 0; r < call->size; r++)
-		add_copy(maker, span, maker->ranks[r].recv);
-	finish(maker, span);
+		add_copy(builder, span, builder->ranks[r].recv);
+	end_span(builder, span);
 	return NULL;
 }
 
 /* Every rank's own block to its place on ranks first up to end. */
-static const char *gather(const struct maker *maker, uint32_t first, uint32_t end)
+static const char *gather(const struct span_builder *builder, uint32_t first, uint32_t end)
 {
-	for (uint32_t r = 0; r < maker->call->size; r++) {
-		struct collet_fold_span *span = begin(maker, own(maker, &maker->ranks[r].input));
-		add_source(maker, span, maker->ranks[r].send);
+	for (uint32_t r = 0; r < builder->call->size; r++) {
+		struct collet_gpu_span *span = begin_span(builder, own_count(builder, &builder->ranks[r].input));
+		add_source(builder, span, builder->ranks[r].send);
 		for (uint32_t to = first; to < end; to++) {
-			const struct collet_span place = block(maker, &maker->ranks[to].result, r);
-			if (place.count != span->count)
-				return differ;
-			add_copy(maker, span, at(maker, maker->ranks[to].recv, place.first));
+			const struct collet_span target = block(builder, &builder->ranks[to].result, r);
+			if (target.count != span->count)
+				return lengths_differ;
+			add_copy(builder, span, element_address(builder, builder->ranks[to].recv, target.first));
 		}
-		finish(maker, span);
+		end_span(builder, span);
 	}
 	return NULL;
 }
 
-static const char *scatter(const struct maker *maker)
+static const char *scatter(const struct span_builder *builder)
 {
-	const struct collet_span_plan_rank *root = &maker->ranks[maker->call->root];
-	for (uint32_t r = 0; r < maker->call->size; r++) {
-		const struct collet_span from = block(maker, &root->input, r);
-		if (from.count != own(maker, &maker->ranks[r].result))
-			return differ;
-		struct collet_fold_span *span = begin(maker, from.count);
-		add_source(maker, span, at(maker, root->send, from.first));
-		add_copy(maker, span, maker->ranks[r].recv);
-		finish(maker, span);
+	const struct collet_span_plan_rank *root = &builder->ranks[builder->call->root];
+	for (uint32_t r = 0; r < builder->call->size; r++) {
+		const struct collet_span from = block(builder, &root->input, r);
+		if (from.count != own_count(builder, &builder->ranks[r].result))
+			return lengths_differ;
+		struct collet_gpu_span *span = begin_span(builder, from.count);
+		add_source(builder, span, element_address(builder, root->send, from.first));
+		add_copy(builder, span, builder->ranks[r].recv);
+		end_span(builder, span);
 	}
 	return NULL;
 }
@@ -157,67 +157,69 @@ static bool is_in_place(const struct collet_span_plan_rank *rank)
 }
 
 /* Is what each block is read from where the same rank's is written? */
-static bool is_in_place_exactly(const struct maker *maker, const struct collet_span_plan_rank *rank)
+static bool is_in_place_exactly(const struct span_builder *builder, const struct collet_span_plan_rank *rank)
 {
 	bool same = rank->send == rank->recv;
-	for (uint32_t r = 0; maker->call->listed && same && r < maker->call->size; r++)
+	for (uint32_t r = 0; builder->call->is_vector && same && r < builder->call->size; r++)
 		same = rank->input.counts[r] == rank->result.counts[r] &&
 			rank->input.displacements[r] == rank->result.displacements[r];
 	return same;
 }
 
 /* What one rank gives another. NULL; or why not. */
-static const char *give(const struct maker *maker, struct collet_fold_span *span, uint32_t from, uint32_t to)
+static const char *add_block_source(
+	const struct span_builder *builder, struct collet_gpu_span *span, uint32_t from, uint32_t to)
 {
-	const struct collet_span source = block(maker, &maker->ranks[from].input, to);
-	const struct collet_span place = block(maker, &maker->ranks[to].result, from);
-	if (source.count != place.count || source.count != span->count)
-		return differ;
-	add_source(maker, span, at(maker, maker->ranks[from].send, source.first));
+	const struct collet_span source = block(builder, &builder->ranks[from].input, to);
+	const struct collet_span target = block(builder, &builder->ranks[to].result, from);
+	if (source.count != target.count || source.count != span->count)
+		return lengths_differ;
+	add_source(builder, span, element_address(builder, builder->ranks[from].send, source.first));
 	return NULL;
 }
 
-static char *taken_to(const struct maker *maker, uint32_t from, uint32_t to)
+static char *result_address(const struct span_builder *builder, uint32_t from, uint32_t to)
 {
-	return at(maker, maker->ranks[to].recv, block(maker, &maker->ranks[to].result, from).first);
+	return element_address(
+		builder, builder->ranks[to].recv, block(builder, &builder->ranks[to].result, from).first);
 }
 
 /* Two ranks' blocks for each other, of which one lies where the other is to go. */
-static const char *exchange(const struct maker *maker, uint32_t a, uint32_t b)
+static const char *swap_blocks(const struct span_builder *builder, uint32_t a, uint32_t b)
 {
-	struct collet_fold_span *span = begin(maker, block(maker, &maker->ranks[a].input, b).count);
-	const char *why = give(maker, span, a, b);
+	struct collet_gpu_span *span = begin_span(builder, block(builder, &builder->ranks[a].input, b).count);
+	const char *why = add_block_source(builder, span, a, b);
 	if (!why)
-		why = give(maker, span, b, a);
+		why = add_block_source(builder, span, b, a);
 	if (why)
 		return why;
-	span->exchanges = true;
-	add_result(maker, span, taken_to(maker, a, b));
-	add_result(maker, span, taken_to(maker, b, a));
-	finish(maker, span);
+	span->is_swap = true;
+	add_result(builder, span, result_address(builder, a, b));
+	add_result(builder, span, result_address(builder, b, a));
+	end_span(builder, span);
 	return NULL;
 }
 
-static const char *alltoall(const struct maker *maker)
+static const char *alltoall(const struct span_builder *builder)
 {
-	const uint32_t size = maker->call->size;
+	const uint32_t size = builder->call->size;
 	for (uint32_t r = 0; r < size; r++)
-		if (is_in_place(&maker->ranks[r]) && !is_in_place_exactly(maker, &maker->ranks[r]))
+		if (is_in_place(&builder->ranks[r]) && !is_in_place_exactly(builder, &builder->ranks[r]))
 			return "what a rank reads overlaps what it writes, and is not the same";
 	for (uint32_t from = 0; from < size; from++) {
 		for (uint32_t to = 0; to < size; to++) {
 			/* One span would overwrite, in no order, what another has to read: both at once. */
 			const bool exchanges = from != to &&
-				(is_in_place(&maker->ranks[from]) || is_in_place(&maker->ranks[to]));
+				(is_in_place(&builder->ranks[from]) || is_in_place(&builder->ranks[to]));
 			const char *why = NULL;
 			if (exchanges && from < to)
-				why = exchange(maker, from, to);
+				why = swap_blocks(builder, from, to);
 			if (!exchanges) {
-				struct collet_fold_span *span =
-					begin(maker, block(maker, &maker->ranks[from].input, to).count);
-				why = give(maker, span, from, to);
-				add_copy(maker, span, taken_to(maker, from, to));
-				finish(maker, span);
+				struct collet_gpu_span *span =
+					begin_span(builder, block(builder, &builder->ranks[from].input, to).count);
+				why = add_block_source(builder, span, from, to);
+				add_copy(builder, span, result_address(builder, from, to));
+				end_span(builder, span);
 			}
 			if (why)
 				return why;
@@ -229,23 +231,23 @@ static const char *alltoall(const struct maker *maker)
 const char *collet_span_plan_make(struct collet_span_plan *plan, const struct collet_span_plan_call *call,
 	const struct collet_span_plan_rank *ranks)
 {
-	const struct maker maker = { plan, call, ranks };
-	assert(call->size <= plan->most);
+	const struct span_builder builder = { plan, call, ranks };
+	assert(call->size <= plan->max_ranks);
 	plan->span_count = plan->address_count = 0;
 	for (uint32_t r = 0; r < call->size; r++)
 		plan->scales[r] = ranks[r].scale;
 	switch (call->collective) {
-	case COLLET_ALLREDUCE: fold(&maker, 0, 0, call->size); return NULL;
-	case COLLET_REDUCE: fold(&maker, 0, call->root, call->root + 1); return NULL;
+	case COLLET_ALLREDUCE: reduce_ranks(&builder, 0, 0, call->size); return NULL;
+	case COLLET_REDUCE: reduce_ranks(&builder, 0, call->root, call->root + 1); return NULL;
 	case COLLET_REDUCE_SCATTER:
 		for (uint32_t r = 0; r < call->size; r++)
-			fold(&maker, r * call->count, r, r + 1);
+			reduce_ranks(&builder, r * call->count, r, r + 1);
 		return NULL;
-	case COLLET_BROADCAST: return broadcast(&maker);
-	case COLLET_ALLGATHER: return gather(&maker, 0, call->size);
-	case COLLET_GATHER: return gather(&maker, call->root, call->root + 1);
-	case COLLET_SCATTER: return scatter(&maker);
-	case COLLET_ALLTOALL: return alltoall(&maker);
+	case COLLET_BROADCAST: return broadcast(&builder);
+	case COLLET_ALLGATHER: return gather(&builder, 0, call->size);
+	case COLLET_GATHER: return gather(&builder, call->root, call->root + 1);
+	case COLLET_SCATTER: return scatter(&builder);
+	case COLLET_ALLTOALL: return alltoall(&builder);
 	default: return "it moves nothing";
 	}
 }

@@ -19,21 +19,21 @@ struct collet_span_plan_rank {
 
 struct collet_span_plan_call {
 	enum collet_collective collective;
-	bool listed;                         /* a v-form */
+	bool is_vector;                      /* a v-form */
 	uint32_t size, root;
 	uint64_t count;
 	size_t element_bytes;
-	bool scales;
+	bool is_scaled;
 };
 
 /* The caller's memory, for worlds of up to so many ranks. */
 struct collet_span_plan {
-	struct collet_fold_span *spans;      /* most * most */
+	struct collet_gpu_span *spans;       /* most * most */
 	uint32_t span_count;
 	void **addresses;                    /* 2 * most * (most + 1) */
 	uint32_t address_count;
 	double *scales;                      /* most */
-	uint32_t most;
+	uint32_t max_ranks;
 };
 
 collet_status collet_span_plan_init(struct collet_span_plan *plan, uint32_t most);

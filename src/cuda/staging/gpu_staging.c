@@ -111,13 +111,13 @@ static collet_status get_host_memory(struct collet_gpu_staging *staging)
 static collet_status copy_in(const struct collet_cuda *cuda, const struct collet_gpu_staging_buffer *buffer)
 {
 	static const char what[] = "copying a buffer from the GPU";
-	collet_status status = collet_copier_begin(cuda, buffer->copy_stream);
+	collet_status status = collet_copy_stream_push_context(cuda, buffer->copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copier_add(cuda, buffer->copy_stream, buffer->host, buffer->gpu, buffer->bytes, what);
+	status = collet_copy_stream_enqueue(cuda, buffer->copy_stream, buffer->host, buffer->gpu, buffer->bytes, what);
 	if (status == COLLET_OK)
-		status = collet_copier_wait(cuda, buffer->copy_stream, what);
-	collet_copier_end(cuda);
+		status = collet_copy_stream_synchronize(cuda, buffer->copy_stream, what);
+	collet_copy_stream_pop_context(cuda);
 	return status;
 }
 
@@ -125,16 +125,16 @@ static collet_status copy_out(const struct collet_cuda *cuda, const struct colle
 	const struct collet_buffer_part *parts, size_t count)
 {
 	static const char what[] = "copying a result to the GPU";
-	collet_status status = collet_copier_begin(cuda, buffer->copy_stream);
+	collet_status status = collet_copy_stream_push_context(cuda, buffer->copy_stream);
 	if (status != COLLET_OK)
 		return status;
 	for (size_t i = 0; i < count && status == COLLET_OK; i++)
 		if (parts[i].bytes)
-			status = collet_copier_add(cuda, buffer->copy_stream, buffer->gpu + parts[i].offset,
+			status = collet_copy_stream_enqueue(cuda, buffer->copy_stream, buffer->gpu + parts[i].offset,
 				buffer->host + parts[i].offset, parts[i].bytes, what);
 	/* What was added must have ended in any case: its memory goes to the next call. */
-	const collet_status waited = collet_copier_wait(cuda, buffer->copy_stream, what);
-	collet_copier_end(cuda);
+	const collet_status waited = collet_copy_stream_synchronize(cuda, buffer->copy_stream, what);
+	collet_copy_stream_pop_context(cuda);
 	return status == COLLET_OK ? waited : status;
 }
 
@@ -147,16 +147,16 @@ static collet_status find_buffers(struct collet_context *context, const char *fu
 		"the buffer that is written" };
 	*any = false;
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
-		struct collet_residence attributes;
+		struct collet_pointer_attributes attributes;
 		uint64_t offset;
 		found[s] = (struct collet_gpu_staging_buffer){ 0 };
 		if (!buffers[s].bytes ||
 			collet_arena_contains(&context->arena, buffers[s].first, buffers[s].bytes, &offset))
 			continue;
-		collet_status status = collet_residence_find(
+		collet_status status = collet_pointer_attributes_get(
 			&context->cuda, names[s], buffers[s].first, buffers[s].bytes, &attributes);
-		if (status == COLLET_OK && attributes.device)
-			status = collet_copier_find(&context->copy_streams, &attributes, &found[s].copy_stream);
+		if (status == COLLET_OK && attributes.is_device)
+			status = collet_copy_stream_get(&context->copy_streams, &attributes, &found[s].copy_stream);
 		if (status != COLLET_OK) {
 			collet_error_prefix("%s", function);
 			return status;
@@ -164,7 +164,7 @@ static collet_status find_buffers(struct collet_context *context, const char *fu
 		found[s].gpu = (char *)(uintptr_t)buffers[s].first;
 		found[s].bytes = buffers[s].bytes;
 		found[s].allocation = attributes.allocation;
-		*any = *any || attributes.device;
+		*any = *any || attributes.is_device;
 	}
 	return COLLET_OK;
 }
@@ -234,7 +234,7 @@ collet_status collet_gpu_staging_begin(struct collet_context *context, const cha
 	return status == COLLET_OK ? COLLET_OK : fail(staging, function, status);
 }
 
-collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, struct collet_copier *copy_stream,
+collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, struct collet_copy_stream *copy_stream,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], size_t bytes,
 	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging)
 {
@@ -344,8 +344,8 @@ collet_status collet_gpu_staging_begin_on_stream(struct collet_context *context,
 		return status;
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
 		struct collet_pinned_block *block = (*staging)->blocks[s];
-		const struct collet_copier *read = (*staging)->transfer.buffers[COLLET_SEND_BUFFER].copy_stream;
-		const struct collet_copier *copy_stream =
+		const struct collet_copy_stream *read = (*staging)->transfer.buffers[COLLET_SEND_BUFFER].copy_stream;
+		const struct collet_copy_stream *copy_stream =
 			read ? read : (*staging)->transfer.buffers[COLLET_RECV_BUFFER].copy_stream;
 		if (!block || collet_pinned_register(&context->pinned, copy_stream, block))
 			continue;

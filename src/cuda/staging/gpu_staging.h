@@ -38,7 +38,7 @@ collet_status collet_gpu_staging_begin(struct collet_context *context, const cha
  * brought to and taken from, for a request to be started with collet_gpu_staging_pipeline(). sides: what this rank has
  * of it on the GPU. */
 struct collet_copy_hooks;
-collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, struct collet_copier *copy_stream,
+collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, struct collet_copy_stream *copy_stream,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], size_t bytes,
 	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging);
 /* Where kernels reach that memory, in the current CUDA context, the copier's. COLLET_ERR_MEMORY: it cannot be

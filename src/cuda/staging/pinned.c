@@ -25,7 +25,8 @@ void collet_pinned_leak(struct collet_pinned_pool *pool, struct collet_pinned_bl
 
 static void free_block(struct collet_pinned_pool *pool, struct collet_pinned_block *block)
 {
-	if (block->copy_stream && !collet_cuda_unlock(pool->cuda, block->copy_stream->context, block->memory)) {
+	if (block->copy_stream &&
+		!collet_cuda_unregister_host(pool->cuda, block->copy_stream->context, block->memory)) {
 		collet_pinned_leak(pool, block);
 		return;
 	}
@@ -75,15 +76,15 @@ static struct collet_pinned_block *acquire_cached(struct collet_pinned_pool *poo
 }
 
 /* For every context (PORTABLE), not for the copier's alone, and for streams to write words there (MAPPED). */
-static void page_lock(
-	struct collet_pinned_pool *pool, const struct collet_copier *copy_stream, struct collet_pinned_block *block)
+static void page_lock(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
+	struct collet_pinned_block *block)
 {
 	const struct collet_cuda *cuda = pool->cuda;
-	if (collet_copier_begin(cuda, copy_stream) != COLLET_OK)
+	if (collet_copy_stream_push_context(cuda, copy_stream) != COLLET_OK)
 		return;
 	const cu_result result = cuda->cuMemHostRegister(block->memory, block->bytes,
 		CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
-	collet_copier_end(cuda);
+	collet_copy_stream_pop_context(cuda);
 	if (result == CU_OK) {
 		block->copy_stream = copy_stream;
 		return;
@@ -93,7 +94,7 @@ static void page_lock(
 		collet_last_error(), block->bytes);
 }
 
-collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struct collet_copier *copy_stream,
+collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
 	size_t bytes, struct collet_pinned_block **block)
 {
 	const size_t rounded = round_up(bytes);
@@ -116,8 +117,8 @@ collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struc
 	return COLLET_OK;
 }
 
-bool collet_pinned_register(
-	struct collet_pinned_pool *pool, const struct collet_copier *copy_stream, struct collet_pinned_block *block)
+bool collet_pinned_register(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
+	struct collet_pinned_block *block)
 {
 	if (!block->copy_stream)
 		page_lock(pool, copy_stream, block);

@@ -12,7 +12,7 @@ struct collet_pinned_block {
 	struct collet_pinned_block *next;
 	char *memory;
 	size_t bytes;
-	const struct collet_copier *copy_stream; /* whose context has it registered; NULL: it is ordinary memory */
+	const struct collet_copy_stream *copy_stream; /* whose context has it registered; NULL: it is ordinary memory */
 };
 
 struct collet_pinned_pool {
@@ -36,11 +36,11 @@ COLLET_MUST_USE bool collet_pinned_deinit(struct collet_pinned_pool *pool);
 
 /* At least so many bytes, contents undefined. COLLET_ERR_MEMORY. That they cannot be page-locked costs speed alone, and
  * is logged. */
-collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struct collet_copier *copy_stream,
+collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
 	size_t bytes, struct collet_pinned_block **block);
 /* Of one that is ordinary memory yet, tries again. */
-bool collet_pinned_register(
-	struct collet_pinned_pool *pool, const struct collet_copier *copy_stream, struct collet_pinned_block *block);
+bool collet_pinned_register(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
+	struct collet_pinned_block *block);
 void collet_pinned_release(struct collet_pinned_pool *pool, struct collet_pinned_block *block);
 /* A copy of it may be under way that nobody can wait for: it is nobody's any more. NULL is fine, as above. */
 void collet_pinned_leak(struct collet_pinned_pool *pool, struct collet_pinned_block *block);

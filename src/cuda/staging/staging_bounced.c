@@ -11,18 +11,19 @@
 struct bounced_buffer {
 	struct collet_bounce_buffer bounce_buffer; /* first: it is found by it */
 	struct collet_context *context;
-	struct collet_copier *copy_stream;
-	struct collet_pipe *queue;   /* NULL: it has none now */
+	struct collet_copy_stream *copy_stream;
+	struct collet_copy_queue *queue; /* NULL: it has none now */
 	char *gpu;
 	bool is_send;
 	uint32_t stale_marks;        /* marks in the pipe of a request before, whose message nobody wanted */
 	const char *what;            /* for sentences */
-	struct collet_pull_offer get_descriptor; /* of what is sent; the receiver's says nothing */
-	struct collet_opened *mapping;  /* the sender's, while it is pulled from */
+	struct collet_ipc_get_descriptor get_descriptor; /* of what is sent; the receiver's says nothing */
+	struct collet_ipc_mapping *mapping; /* the sender's, while it is pulled from */
 	bool is_pulling;
 };
 
-static_assert(sizeof(struct collet_pull_offer) <= COLLET_BOUNCE_HANDLE_WORDS * sizeof(uint64_t), "an offer has room");
+static_assert(
+	sizeof(struct collet_ipc_get_descriptor) <= COLLET_BOUNCE_HANDLE_WORDS * sizeof(uint64_t), "an offer has room");
 
 static const char pull_what[] = "copying a message from GPU to GPU";
 
@@ -33,10 +34,10 @@ static collet_status copy_next(struct bounced_buffer *bounced)
 	const struct collet_range cell = collet_bounce_segment(bounce_buffer, bounce_buffer->started);
 	char *host = (char *)(uintptr_t)cell.first,
 	     *gpu = bounced->gpu + (size_t)bounce_buffer->started * COLLET_BOUNCE_CELL_BYTES;
-	collet_status status = collet_pipe_add(cuda, bounced->queue, bounced->is_send ? host : gpu,
+	collet_status status = collet_copy_queue_enqueue(cuda, bounced->queue, bounced->is_send ? host : gpu,
 		bounced->is_send ? gpu : host, cell.bytes, bounced->what);
 	if (status == COLLET_OK)
-		status = collet_pipe_mark(cuda, bounced->queue, bounced->what);
+		status = collet_copy_queue_record(cuda, bounced->queue, bounced->what);
 	bounce_buffer->started += status == COLLET_OK;
 	return status;
 }
@@ -44,13 +45,14 @@ static collet_status copy_next(struct bounced_buffer *bounced)
 /* Looks what has been copied, and begins what there is room for. Between enter and leave. */
 static collet_status progress_copies(struct bounced_buffer *bounced, uint32_t *copied)
 {
-	struct collet_pipe *queue = bounced->queue;
-	collet_status status = collet_pipe_look(
+	struct collet_copy_queue *queue = bounced->queue;
+	collet_status status = collet_copy_queue_poll(
 		&bounced->context->cuda, queue, bounced->is_pulling ? pull_what : bounced->what, copied);
 	const uint32_t stale = bounced->stale_marks < *copied ? bounced->stale_marks : *copied;
 	bounced->stale_marks -= stale;
 	*copied -= stale;
-	while (status == COLLET_OK && collet_bounce_may_copy(&bounced->bounce_buffer) && collet_pipe_has_room(queue))
+	while (status == COLLET_OK && collet_bounce_may_copy(&bounced->bounce_buffer) &&
+		collet_copy_queue_has_room(queue))
 		status = copy_next(bounced);
 	/* Something of the piece may be under way, with no mark behind it. */
 	if (status != COLLET_OK)
@@ -60,13 +62,13 @@ static collet_status progress_copies(struct bounced_buffer *bounced, uint32_t *c
 
 static bool is_under_way(const struct bounced_buffer *bounced)
 {
-	return bounced->queue && !collet_pipe_is_empty(bounced->queue);
+	return bounced->queue && !collet_copy_queue_is_empty(bounced->queue);
 }
 
 static void end_pull(struct bounced_buffer *bounced)
 {
 	bounced->is_pulling = false;
-	collet_ipc_put(&bounced->context->device.ipc, bounced->mapping);
+	collet_ipc_cache_release(&bounced->context->device.ipc_cache, bounced->mapping);
 	bounced->mapping = NULL;
 	collet_bounce_pulled(&bounced->bounce_buffer);
 }
@@ -78,11 +80,11 @@ static bool advance(struct collet_bounce_buffer *bounce_buffer)
 	uint32_t copied = 0;
 	if (!is_under_way(bounced) && !collet_bounce_may_copy(bounce_buffer))
 		return false;
-	collet_status status =
-		collet_pipe_take_and_enter(&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
+	collet_status status = collet_copy_queue_acquire_current(
+		&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
 	if (status == COLLET_OK) {
 		status = progress_copies(bounced, &copied);
-		collet_pipe_leave(cuda, bounced->queue);
+		collet_copy_queue_pop_context(cuda, bounced->queue);
 	}
 	bounce_buffer->needs_polling = is_under_way(bounced) || collet_bounce_may_copy(bounce_buffer);
 	/* The peer is in the middle of the message. */
@@ -102,7 +104,7 @@ static bool export_buffer(struct collet_bounce_buffer *bounce_buffer, const stru
 	struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	struct collet_context *context = bounced->context;
 	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	if (!collet_pull_show(&context->device, &context->engine, to, &bounced->get_descriptor))
+	if (!collet_ipc_get_export(&context->device, &context->engine, to, &bounced->get_descriptor))
 		return false;
 	memcpy(bounce_buffer->rts.handle, &bounced->get_descriptor, sizeof(bounced->get_descriptor));
 	return true;
@@ -112,21 +114,21 @@ static void export_again(struct collet_bounce_buffer *bounce_buffer, const struc
 {
 	const struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	collet_pull_show_again(&bounced->context->device, to, &bounced->get_descriptor);
+	collet_ipc_get_reexport(&bounced->context->device, to, &bounced->get_descriptor);
 }
 
 /* One copy, with a mark behind it. */
 static collet_status begin_pull(struct bounced_buffer *bounced, const char *there, size_t bytes)
 {
 	const struct collet_cuda *cuda = &bounced->context->cuda;
-	collet_status status =
-		collet_pipe_take_and_enter(&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
+	collet_status status = collet_copy_queue_acquire_current(
+		&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_pipe_add(cuda, bounced->queue, bounced->gpu, there, bytes, pull_what);
+	status = collet_copy_queue_enqueue(cuda, bounced->queue, bounced->gpu, there, bytes, pull_what);
 	if (status == COLLET_OK)
-		status = collet_pipe_mark(cuda, bounced->queue, pull_what);
-	collet_pipe_leave(cuda, bounced->queue);
+		status = collet_copy_queue_record(cuda, bounced->queue, pull_what);
+	collet_copy_queue_pop_context(cuda, bounced->queue);
 	return status;
 }
 
@@ -136,15 +138,15 @@ static bool abandon_pull(struct bounced_buffer *bounced, collet_status status)
 {
 	struct collet_context *context = bounced->context;
 	const struct collet_request *request = bounced->bounce_buffer.request;
-	const bool waited = collet_pipe_give(&context->copy_streams, bounced->queue);
+	const bool waited = collet_copy_queue_release(&context->copy_streams, bounced->queue);
 	bounced->queue = NULL;
 	if (waited) {
 		collet_log(&context->engine.log, COLLET_LOG_WARN,
 			"cuda: a message of %llu bytes by way of the host: %s",
 			(unsigned long long)request->p2p.message_bytes, collet_last_error());
-		collet_ipc_put(&context->device.ipc, bounced->mapping);
+		collet_ipc_cache_release(&context->device.ipc_cache, bounced->mapping);
 	} else {
-		context->device.kept = true;
+		context->device.is_leaked = true;
 		collet_comm_state_end(request->state, status, true, collet_last_error());
 	}
 	bounced->mapping = NULL;
@@ -158,11 +160,11 @@ static bool pull(struct collet_bounce_buffer *bounce_buffer, const uint64_t *whe
 	struct collet_context *context = bounced->context;
 	const struct collet_request *request = bounce_buffer->request;
 	const uint32_t from = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	struct collet_pull_offer get_descriptor;
+	struct collet_ipc_get_descriptor get_descriptor;
 	memcpy(&get_descriptor, where, sizeof(get_descriptor));
-	if (get_descriptor.side.bytes < request->p2p.message_bytes)
+	if (get_descriptor.buffer.bytes < request->p2p.message_bytes)
 		return false;
-	const char *there = collet_pull_reach(&context->device, &context->engine, from, bounced->copy_stream,
+	const char *there = collet_ipc_get_map(&context->device, &context->engine, from, bounced->copy_stream,
 		&get_descriptor, &bounced->mapping, must_resend);
 	if (!there)
 		return false;
@@ -188,13 +190,14 @@ static collet_status make_buffer(struct collet_context *context, const struct co
 		.is_send = sends,
 		.what = sends ? "copying a message from the GPU" : "copying a message to the GPU" };
 	/* Now, when nothing has been begun that a failure would spoil. */
-	const collet_status status = collet_pipe_take(&context->copy_streams, buffer->copy_stream, &bounced->queue);
+	const collet_status status =
+		collet_copy_queue_acquire(&context->copy_streams, buffer->copy_stream, &bounced->queue);
 	if (status != COLLET_OK) {
 		free(bounced);
 		return status;
 	}
 	if (pulled) {
-		collet_pull_describe(&context->device, &context->engine, buffer->copy_stream, buffer->allocation,
+		collet_ipc_get_describe(&context->device, &context->engine, buffer->copy_stream, buffer->allocation,
 			buffer->gpu, buffer->bytes, &bounced->get_descriptor);
 		bounced->bounce_buffer.export_buffer = export_buffer;
 		bounced->bounce_buffer.export_again = export_again;
@@ -206,25 +209,25 @@ static collet_status make_buffer(struct collet_context *context, const struct co
 
 static void quiesce_buffer(struct bounced_buffer *bounced)
 {
-	struct collet_pipe *queue = bounced->queue;
+	struct collet_copy_queue *queue = bounced->queue;
 	collet_bounce_stop(&bounced->bounce_buffer);
 	if (!queue)
 		return;
-	bounced->stale_marks = queue->marked - queue->passed;
-	if (!queue->failed && collet_pipe_is_empty(queue)) {
-		(void)collet_pipe_give(&bounced->context->copy_streams, queue);
+	bounced->stale_marks = queue->recorded - queue->completed;
+	if (!queue->failed && collet_copy_queue_is_empty(queue)) {
+		(void)collet_copy_queue_release(&bounced->context->copy_streams, queue);
 		bounced->queue = NULL;
 	}
 }
 
-/* Waits for copies that are under way. false: as of collet_pipe_give(), of the cells. */
+/* Waits for copies that are under way. false: as of collet_copy_queue_release(), of the cells. */
 static bool free_buffer(struct bounced_buffer *bounced)
 {
 	assert(!bounced->bounce_buffer.request);
-	const bool waited = collet_pipe_give(&bounced->context->copy_streams, bounced->queue);
+	const bool waited = collet_copy_queue_release(&bounced->context->copy_streams, bounced->queue);
 	/* Where nobody knows whether it is read yet, it stays open. */
 	if (waited)
-		collet_ipc_put(&bounced->context->device.ipc, bounced->mapping);
+		collet_ipc_cache_release(&bounced->context->device.ipc_cache, bounced->mapping);
 	free(bounced);
 	return waited;
 }

@@ -12,7 +12,7 @@ static const char *const what[DIRECTIONS] = { "copying a piece from the GPU", "c
 
 /* Items whose copies are to be made, in order: up to next they are under way, a mark in the pipe behind each. */
 struct direction {
-	struct collet_pipe *queue;   /* NULL: it has none now */
+	struct collet_copy_queue *queue; /* NULL: it has none now */
 	struct collet_work_item *first, *next, *last;
 };
 
@@ -21,7 +21,7 @@ struct collet_staging_gpudirect {
 	struct collet_pipeline pipeline;
 	struct collet_gdr gdr;
 	struct collet_context *context;
-	struct collet_copier *copy_stream;
+	struct collet_copy_stream *copy_stream;
 	struct collet_pinned_block *cells; /* NULL: the request has not been planned yet */
 	struct direction directions[DIRECTIONS];
 };
@@ -48,7 +48,7 @@ bool collet_gpudirect_reaches_all(const struct collet_comm_state *state)
 /* On one GPU, and known to a transport there. */
 static bool supports(const struct collet_staging_transfer *transfer)
 {
-	const struct collet_copier *read = transfer->buffers[COLLET_SEND_BUFFER].copy_stream,
+	const struct collet_copy_stream *read = transfer->buffers[COLLET_SEND_BUFFER].copy_stream,
 		*written = transfer->buffers[COLLET_RECV_BUFFER].copy_stream;
 	if (transfer->kind != COLLET_GPU_STAGING_GPUDIRECT || !collet_staging_is_large(transfer))
 		return false;
@@ -100,7 +100,7 @@ struct copy_visit {
 static collet_status add_copy(void *context, void *to, const void *from, size_t bytes)
 {
 	const struct copy_visit *visit = context;
-	return collet_pipe_add(&visit->gpudirect->context->cuda, visit->direction->queue, to, from, bytes,
+	return collet_copy_queue_enqueue(&visit->gpudirect->context->cuda, visit->direction->queue, to, from, bytes,
 		what[visit->direction - visit->gpudirect->directions]);
 }
 
@@ -110,10 +110,11 @@ static collet_status issue(struct collet_staging_gpudirect *gpudirect, struct di
 	const struct collet_cuda *cuda = &gpudirect->context->cuda;
 	struct copy_visit visit = { gpudirect, direction };
 	collet_status status = COLLET_OK;
-	while (direction->next && collet_pipe_has_room(direction->queue) && status == COLLET_OK) {
+	while (direction->next && collet_copy_queue_has_room(direction->queue) && status == COLLET_OK) {
 		status = collet_gdr_visit_copies(direction->next, add_copy, &visit);
 		if (status == COLLET_OK)
-			status = collet_pipe_mark(cuda, direction->queue, what[direction - gpudirect->directions]);
+			status = collet_copy_queue_record(
+				cuda, direction->queue, what[direction - gpudirect->directions]);
 		if (status == COLLET_OK)
 			direction->next = direction->next->next_copy;
 	}
@@ -129,14 +130,14 @@ static collet_status progress_direction(
 {
 	const struct collet_cuda *cuda = &gpudirect->context->cuda;
 	*passed = 0;
-	collet_status status = collet_pipe_take_and_enter(
+	collet_status status = collet_copy_queue_acquire_current(
 		&gpudirect->context->copy_streams, gpudirect->copy_stream, &direction->queue);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_pipe_look(cuda, direction->queue, what[direction - gpudirect->directions], passed);
+	status = collet_copy_queue_poll(cuda, direction->queue, what[direction - gpudirect->directions], passed);
 	if (status == COLLET_OK)
 		status = issue(gpudirect, direction);
-	collet_pipe_leave(cuda, direction->queue);
+	collet_copy_queue_pop_context(cuda, direction->queue);
 	return status;
 }
 
@@ -172,9 +173,9 @@ static void quiesce(struct collet_staging_handle *handle)
 	struct collet_staging_gpudirect *gpudirect = gpudirect_of(handle);
 	for (int w = 0; w < DIRECTIONS; w++) {
 		struct direction *direction = &gpudirect->directions[w];
-		if (!direction->queue || direction->queue->failed || !collet_pipe_is_empty(direction->queue))
+		if (!direction->queue || direction->queue->failed || !collet_copy_queue_is_empty(direction->queue))
 			continue;
-		(void)collet_pipe_give(&gpudirect->context->copy_streams, direction->queue);
+		(void)collet_copy_queue_release(&gpudirect->context->copy_streams, direction->queue);
 		direction->queue = NULL;
 	}
 }
@@ -186,7 +187,7 @@ static bool free_gpudirect(struct collet_staging_handle *handle)
 	assert(!gpudirect->pipeline.request);
 	bool waited = true;
 	for (int w = 0; w < DIRECTIONS; w++)
-		waited &= collet_pipe_give(&gpudirect->context->copy_streams, gpudirect->directions[w].queue);
+		waited &= collet_copy_queue_release(&gpudirect->context->copy_streams, gpudirect->directions[w].queue);
 	if (waited)
 		collet_pinned_release(&gpudirect->context->pinned, gpudirect->cells);
 	else
@@ -215,7 +216,7 @@ static collet_status make(const struct collet_staging_transfer *transfer, struct
 			{ written->gpu, written->copy_stream ? written->bytes : 0 } } };
 	/* Now, when nothing has been begun that a failure would spoil. */
 	for (int w = 0; w < DIRECTIONS && status == COLLET_OK; w++)
-		status = collet_pipe_take(
+		status = collet_copy_queue_acquire(
 			&transfer->context->copy_streams, gpudirect->copy_stream, &gpudirect->directions[w].queue);
 	if (status == COLLET_OK)
 		*handle = &gpudirect->handle;

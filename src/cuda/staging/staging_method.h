@@ -20,7 +20,7 @@ struct collet_buffer_part {
 };
 
 struct collet_gpu_staging_buffer {
-	struct collet_copier *copy_stream; /* NULL: it is the host's, or not there; nothing is carried */
+	struct collet_copy_stream *copy_stream; /* NULL: it is the host's, or not there; nothing is carried */
 	char *gpu, *host;             /* host: what stands for it */
 	size_t bytes;
 	uint64_t allocation;          /* that gpu is in: the driver's number */
@@ -58,8 +58,8 @@ struct collet_staging_method {
 	/* The request does not run, and may not for long: what streams it has are others' until it does. Under the
 	 * engine's lock; safe to repeat. */
 	void (*quiesce)(struct collet_staging_handle *handle);
-	/* Its request is over. Waits for copies that are under way. false: as of collet_pipe_give(), of the host's
-	 * memory that stands for the sides. */
+	/* Its request is over. Waits for copies that are under way. false: as of collet_copy_queue_release(), of the
+	 * host's memory that stands for the sides. */
 	bool (*free)(struct collet_staging_handle *handle);
 };
 

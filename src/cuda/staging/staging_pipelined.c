@@ -6,8 +6,8 @@
 
 /* One direction. */
 struct direction {
-	struct collet_copier *copy_stream; /* NULL: nothing goes there */
-	struct collet_pipe *queue;    /* NULL: it has none now */
+	struct collet_copy_stream *copy_stream; /* NULL: nothing goes there */
+	struct collet_copy_queue *queue; /* NULL: it has none now */
 	char *gpu;
 	uint32_t issued_count; /* cells */
 	const char *what; /* for sentences */
@@ -37,13 +37,13 @@ static collet_status copy_in_cell(struct collet_staging_pipelined *pipelined, ui
 	if (pipelined->hooks.context)
 		return pipelined->hooks.copy_in(pipelined->hooks.context, pipelined->in.queue, host,
 			(size_t)(range.first - pipelined->pipeline.in.first), range.bytes);
-	return collet_pipe_add(&pipelined->context->cuda, pipelined->in.queue, host,
+	return collet_copy_queue_enqueue(&pipelined->context->cuda, pipelined->in.queue, host,
 		pipelined->in.gpu + (range.first - pipelined->pipeline.in.first), range.bytes, pipelined->in.what);
 }
 
 static collet_status copy_out(struct collet_staging_pipelined *pipelined, size_t first, size_t end)
 {
-	return collet_pipe_add(&pipelined->context->cuda, pipelined->out.queue, pipelined->out.gpu + first,
+	return collet_copy_queue_enqueue(&pipelined->context->cuda, pipelined->out.queue, pipelined->out.gpu + first,
 		pipelined->pipeline.out.first + first, end - first, pipelined->out.what);
 }
 
@@ -70,8 +70,8 @@ static collet_status copy_out_cell(struct collet_staging_pipelined *pipelined, u
 /* Is something under way, or to be put there? */
 static bool is_busy(const struct direction *direction, uint32_t count)
 {
-	return direction->copy_stream &&
-	       (direction->issued_count != count || (direction->queue && !collet_pipe_is_empty(direction->queue)));
+	return direction->copy_stream && (direction->issued_count != count ||
+						 (direction->queue && !collet_copy_queue_is_empty(direction->queue)));
 }
 
 /* Looks what has been passed, and adds cells while there is room. */
@@ -82,22 +82,22 @@ static collet_status progress_direction(struct collet_staging_pipelined *pipelin
 	*passed = 0;
 	if (!is_busy(direction, count))
 		return COLLET_OK;
-	collet_status status = collet_pipe_take_and_enter(
+	collet_status status = collet_copy_queue_acquire_current(
 		&pipelined->context->copy_streams, direction->copy_stream, &direction->queue);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_pipe_look(cuda, direction->queue, direction->what, passed);
-	while (status == COLLET_OK && direction->issued_count < count && collet_pipe_has_room(direction->queue)) {
+	status = collet_copy_queue_poll(cuda, direction->queue, direction->what, passed);
+	while (status == COLLET_OK && direction->issued_count < count && collet_copy_queue_has_room(direction->queue)) {
 		const uint32_t cell = cells[direction->issued_count];
 		status = direction == &pipelined->in ? copy_in_cell(pipelined, cell) : copy_out_cell(pipelined, cell);
 		if (status == COLLET_OK)
-			status = collet_pipe_mark(cuda, direction->queue, direction->what);
+			status = collet_copy_queue_record(cuda, direction->queue, direction->what);
 		direction->issued_count += status == COLLET_OK;
 	}
 	/* Something of the cell may be under way, with no mark behind it. */
 	if (status != COLLET_OK)
 		direction->queue->failed = true;
-	collet_pipe_leave(cuda, direction->queue);
+	collet_copy_queue_pop_context(cuda, direction->queue);
 	return status;
 }
 
@@ -135,15 +135,15 @@ static collet_status open_direction(struct collet_staging_pipelined *pipelined, 
 {
 	direction->copy_stream = buffer->copy_stream;
 	direction->gpu = buffer->gpu;
-	return buffer->copy_stream
-		       ? collet_pipe_take(&pipelined->context->copy_streams, buffer->copy_stream, &direction->queue)
-		       : COLLET_OK;
+	return buffer->copy_stream ? collet_copy_queue_acquire(
+					     &pipelined->context->copy_streams, buffer->copy_stream, &direction->queue)
+				   : COLLET_OK;
 }
 
-/* false: as of collet_pipe_give(). */
+/* false: as of collet_copy_queue_release(). */
 static bool close_direction(struct collet_staging_pipelined *pipelined, struct direction *direction)
 {
-	const bool waited = collet_pipe_give(&pipelined->context->copy_streams, direction->queue);
+	const bool waited = collet_copy_queue_release(&pipelined->context->copy_streams, direction->queue);
 	direction->queue = NULL;
 	return waited;
 }
@@ -162,7 +162,7 @@ static void quiesce(struct collet_staging_handle *handle)
 		pipelined->hooks.stop(pipelined->hooks.context);
 	for (int w = 0; w < 2; w++) {
 		struct direction *direction = w ? &pipelined->out : &pipelined->in;
-		if (direction->queue && !direction->queue->failed && collet_pipe_is_empty(direction->queue))
+		if (direction->queue && !direction->queue->failed && collet_copy_queue_is_empty(direction->queue))
 			(void)close_direction(pipelined, direction);
 	}
 }

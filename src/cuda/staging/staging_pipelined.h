@@ -13,13 +13,14 @@ extern const struct collet_staging_method collet_pipelined_staging;
 bool collet_staging_is_large(const struct collet_staging_transfer *transfer);
 
 /* Whose data it is, where it is more than one buffer: how bytes of it come to the host's block, and leave, as far as
- * they do. Between collet_pipe_enter() and leave, but for over, stop and free. */
+ * they do. Between collet_copy_queue_push_context() and leave, but for over, stop and free. */
 struct collet_copy_hooks {
 	void *context;
 	bool has_input, has_output;
-	collet_status (*copy_in)(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes);
+	collet_status (*copy_in)(
+		void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes);
 	collet_status (*copy_out)(
-		void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes);
+		void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes);
 	/* All has been brought and taken. Under the engine's lock. */
 	void (*complete)(void *context);
 	/* The request has ended, and is still there; likewise. Perhaps more than once. */

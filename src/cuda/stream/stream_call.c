@@ -11,7 +11,7 @@
 /* ---- Words ---- */
 
 /* In the current CUDA context. */
-static collet_status add_block(struct collet_streams *streams, const struct collet_copier *copy_stream)
+static collet_status add_block(struct collet_streams *streams, const struct collet_copy_stream *copy_stream)
 {
 	struct collet_context *context = streams->comm->context;
 	struct collet_stream_flags_block *block = calloc(1, sizeof(*block));
@@ -41,7 +41,7 @@ static collet_status add_block(struct collet_streams *streams, const struct coll
 }
 
 collet_status collet_stream_call_new(
-	struct collet_streams *streams, const struct collet_copier *copy_stream, struct collet_stream_call **call)
+	struct collet_streams *streams, const struct collet_copy_stream *copy_stream, struct collet_stream_call **call)
 {
 	struct collet_stream_call *made = streams->free;
 	if (made) {
@@ -76,9 +76,9 @@ void collet_stream_call_free(struct collet_stream_call *call)
 {
 	struct collet_streams *streams = call->streams;
 	collet_gpu_staging_free(call->staging);
-	if (call->completion_flag.number)
-		collet_direct_word_give(streams->comm->shared_gpu, &call->completion_flag);
-	call->completion_flag.number = 0;
+	if (call->completion_flag.index)
+		collet_shared_gpu_release_flag(streams->comm->shared_gpu, &call->completion_flag);
+	call->completion_flag.index = 0;
 	if (call->request) {
 		collet_engine_lock(streams->engine);
 		collet_request_release(call->request);
@@ -112,7 +112,7 @@ void collet_streams_reap(struct collet_streams *streams)
 		streams->unreleased_count--;
 	}
 	if (streams->has_ipc_hold && !streams->unreleased_count && !streams->captured) {
-		collet_ipc_let_go(&streams->comm->context->device.ipc);
+		collet_ipc_cache_resume_eviction(&streams->comm->context->device.ipc_cache);
 		streams->has_ipc_hold = false;
 	}
 }
@@ -123,19 +123,19 @@ struct stream_scope {
 	const struct collet_cuda *cuda;
 	cu_stream stream;
 	cu_context context;
-	struct collet_copier *copy_stream;
+	struct collet_copy_stream *copy_stream;
 	uint64_t capture;            /* 0: none */
 	int capture_mode;            /* the thread's, of capturing, before */
 };
 
 static collet_status find_copier(struct collet_context *context, struct stream_scope *scope)
 {
-	struct collet_residence attributes = { .device = true, .context = scope->context };
+	struct collet_pointer_attributes attributes = { .is_device = true, .context = scope->context };
 	int offered = 0;
 	cu_device device = 0;
 	cu_result result = scope->cuda->cuCtxGetDevice(&device);
 	if (result == CU_OK)
-		result = scope->cuda->cuDeviceGetAttribute(&offered, CU_DEVICE_HAS_MEMORY_OPERATIONS, device);
+		result = scope->cuda->cuDeviceGetAttribute(&offered, CU_DEVICE_HAS_STREAM_MEM_OPS, device);
 	if (result != CU_OK)
 		return collet_cuda_fail(scope->cuda, result, "asking about a stream's GPU");
 	if (!offered)
@@ -145,7 +145,7 @@ static collet_status find_copier(struct collet_context *context, struct stream_s
 			"without it",
 			device);
 	attributes.ordinal = device;
-	return collet_copier_find(&context->copy_streams, &attributes, &scope->copy_stream);
+	return collet_copy_stream_get(&context->copy_streams, &attributes, &scope->copy_stream);
 }
 
 static void leave(struct stream_scope *scope)
@@ -158,9 +158,9 @@ static void leave(struct stream_scope *scope)
 static collet_status enter(struct collet_context *context, void *stream, struct stream_scope *scope)
 {
 	const struct collet_cuda *cuda = &context->cuda;
-	*scope = (struct stream_scope){ .cuda = cuda, .stream = stream, .capture_mode = CU_CAPTURE_RELAXED };
+	*scope = (struct stream_scope){ .cuda = cuda, .stream = stream, .capture_mode = CU_CAPTURE_MODE_RELAXED };
 	if (!cuda->module)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "how.stream: %s", cuda->absent);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "how.stream: %s", cuda->unavailable_reason);
 	cu_result result = cuda->cuStreamGetCtx(stream, &scope->context);
 	if (result == CU_OK)
 		result = cuda->cuCtxPushCurrent(scope->context);
@@ -171,15 +171,15 @@ static collet_status enter(struct collet_context *context, void *stream, struct 
 		(void)cuda->cuCtxPopCurrent(NULL);
 		return collet_cuda_fail(cuda, result, "how.stream: setting how strict captures are");
 	}
-	int captured = CU_NOT_CAPTURED;
+	int captured = CU_CAPTURE_STATUS_NONE;
 	collet_status status = COLLET_OK;
 	result = cuda->cuStreamGetCaptureInfo(stream, &captured, &scope->capture, NULL, NULL, NULL);
 	if (result != CU_OK)
 		status = collet_cuda_fail(cuda, result, "how.stream: asking whether the stream is captured");
-	else if (captured == CU_CAPTURE_SPOILT)
+	else if (captured == CU_CAPTURE_STATUS_INVALIDATED)
 		status = collet_fail(COLLET_ERR_ARGUMENT,
 			"how.stream: something has invalidated the stream's capture: end it, and capture again");
-	if (captured == CU_NOT_CAPTURED)
+	if (captured == CU_CAPTURE_STATUS_NONE)
 		scope->capture = 0;
 	if (status == COLLET_OK)
 		status = find_copier(context, scope);
@@ -199,7 +199,7 @@ static collet_status check(const struct stream_scope *scope, cu_result result, c
 static collet_status enqueue_rest(const struct stream_scope *scope, const struct collet_stream_call *call)
 {
 	collet_status status = check(scope,
-		scope->cuda->cuStreamWaitValue32(scope->stream, call->done, 1, CU_WAIT_AT_LEAST),
+		scope->cuda->cuStreamWaitValue32(scope->stream, call->done, 1, CU_WAIT_VALUE_GEQ),
 		"having a stream wait for a call's end");
 	if (status == COLLET_OK && call->staging)
 		status = collet_gpu_staging_enqueue_copy_out(call->staging, scope->stream);
@@ -221,7 +221,7 @@ static collet_status enqueue(const struct stream_scope *scope, struct collet_str
 {
 	struct collet_streams *streams = call->streams;
 	if (!streams->has_ipc_hold)
-		collet_ipc_hold(&streams->comm->context->device.ipc);
+		collet_ipc_cache_pause_eviction(&streams->comm->context->device.ipc_cache);
 	streams->has_ipc_hold = true;
 	collet_status status = collet_stream_call_add(call);
 	if (status != COLLET_OK) {
@@ -289,8 +289,8 @@ static collet_status make(collet_comm *comm, const struct stream_scope *scope, c
 	(*call)->capture = scope->capture;
 	(*call)->timeout_ns = collet_call_timeout(comm, how);
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
-		(*call)->gpu_buffers.side[s] =
-			(struct collet_direct_side){ .first = buffers[s].first, .bytes = buffers[s].bytes };
+		(*call)->gpu_buffers.buffer[s] =
+			(struct collet_buffer_info){ .first = buffers[s].first, .bytes = buffers[s].bytes };
 	return COLLET_OK;
 }
 
@@ -312,14 +312,14 @@ static collet_status describe_for_leader(
 	call->is_for_leader = true;
 	call->gpu_buffers.function = function;
 	call->gpu_buffers.scale = how->scale;
-	collet_direct_word_take(comm->shared_gpu, &call->completion_flag);
-	if (call->completion_flag.number) {
-		call->gpu_buffers.word = call->completion_flag.number;
+	collet_shared_gpu_claim_flag(comm->shared_gpu, &call->completion_flag);
+	if (call->completion_flag.index) {
+		call->gpu_buffers.flag = call->completion_flag.index;
 		call->done_flag = call->completion_flag.host;
 		call->done = call->completion_flag.gpu;
 		atomic_store_explicit(call->done_flag, 0, memory_order_relaxed);
 	}
-	return collet_direct_locate(comm->shared_gpu, &call->gpu_buffers);
+	return collet_shared_gpu_locate(comm->shared_gpu, &call->gpu_buffers);
 }
 
 collet_status collet_stream_enqueue_collective(collet_comm *comm, struct collet_call_arguments *arguments,

@@ -17,10 +17,10 @@ struct collet_stream_call {
 	struct collet_streams *streams;
 	struct collet_stream_call *next;/* in whichever list it is */
 	const char *function;        /* for sentences; static */
-	const struct collet_copier *copy_stream; /* of its stream's context */
+	const struct collet_copy_stream *copy_stream; /* of its stream's context */
 	struct collet_gpu_staging *staging;/* the stream copies to and from it; NULL: it copies nothing */
 	bool is_for_leader; /* the leader is offered sides, once it has rung (see cuda/shared_gpu/shared_gpu.h) */
-	struct collet_direct_sides gpu_buffers; /* else only where the caller's buffers are */
+	struct collet_call_buffers gpu_buffers; /* else only where the caller's buffers are */
 	struct collet_request *request; /* a collective's, from the beginning; a message's, while it is under way */
 	struct collet_p2p_op ops[2];/* messages: half_count of them */
 	uint32_t op_count;
@@ -30,7 +30,7 @@ struct collet_stream_call {
 	bool is_leaked;              /* the driver failed twice: nobody will say that the stream has passed, and what
 	                                it uses is never freed, but for a graph's */
 	struct collet_stream_flags *flags;
-	struct collet_order_word completion_flag; /* that ranks who share a GPU may have the GPU set (see
+	struct collet_completion_flag completion_flag; /* that ranks who share a GPU may have the GPU set (see
 	                                        cuda/shared_gpu/completion_flags.h) */
 	_Atomic uint32_t *done_flag; /* words->done, or word's */
 	cu_pointer done, released;   /* where the GPU has them */
@@ -106,7 +106,7 @@ void collet_streams_stop(struct collet_streams *streams);
 /* ---- stream_call.c */
 /* A call with words, and nothing else in it. copier: in whose context words are page-locked. */
 collet_status collet_stream_call_new(
-	struct collet_streams *streams, const struct collet_copier *copy_stream, struct collet_stream_call **call);
+	struct collet_streams *streams, const struct collet_copy_stream *copy_stream, struct collet_stream_call **call);
 /* Nothing of it is on a stream. */
 void collet_stream_call_free(struct collet_stream_call *call);
 /* What streams have passed is free again. */

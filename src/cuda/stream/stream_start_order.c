@@ -159,7 +159,7 @@ struct collet_stream_call *collet_streams_next(struct collet_streams *streams, b
 static bool uses(const struct collet_stream_call *call, const char *first, size_t bytes)
 {
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
-		const struct collet_direct_side *buffer = &call->gpu_buffers.side[s];
+		const struct collet_buffer_info *buffer = &call->gpu_buffers.buffer[s];
 		const char *begin = buffer->first;
 		if (buffer->bytes && begin < first + bytes && first < begin + buffer->bytes)
 			return true;

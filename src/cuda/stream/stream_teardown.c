@@ -11,7 +11,7 @@ enum { POLL_NS = 200 * 1000 }; /* between looks whether streams have passed */
 
 /* What a look has found out of contexts. */
 struct context_health {
-	const struct collet_copier *last_stream; /* asked last; */
+	const struct collet_copy_stream *last_stream; /* asked last; */
 	bool is_broken;              /* and so its context was */
 	bool has_broken;             /* some context was, */
 	bool has_faulted;            /* and there is one that has not gone */
@@ -19,17 +19,17 @@ struct context_health {
 
 /* Nothing begins any more in a context that a fault has broken, or that the program has destroyed: no stream of it
  * passes anything. */
-static bool is_broken(
-	const struct collet_streams *streams, const struct collet_copier *copy_stream, struct context_health *health)
+static bool is_broken(const struct collet_streams *streams, const struct collet_copy_stream *copy_stream,
+	struct context_health *health)
 {
 	const struct collet_cuda *cuda = &streams->comm->context->cuda;
 	if (health->last_stream == copy_stream)
 		return health->is_broken;
-	cu_result result = collet_cuda_enter(cuda, copy_stream->context);
-	const bool gone = result != CU_OK && collet_cuda_is_gone(result);
+	cu_result result = collet_cuda_push_context(cuda, copy_stream->context);
+	const bool gone = result != CU_OK && collet_cuda_context_is_destroyed(result);
 	if (result == CU_OK) {
 		result = cuda->cuStreamQuery(copy_stream->stream);
-		collet_cuda_leave(cuda);
+		collet_cuda_pop_context(cuda);
 	}
 	health->last_stream = copy_stream;
 	health->is_broken = result != CU_OK && result != CU_NOT_READY;
@@ -117,7 +117,7 @@ static void free_streams(struct collet_streams *streams)
 {
 	struct collet_pinned_pool *pool = &streams->comm->context->pinned;
 	if (streams->has_ipc_hold)
-		collet_ipc_let_go(&streams->comm->context->device.ipc);
+		collet_ipc_cache_resume_eviction(&streams->comm->context->device.ipc_cache);
 	for (struct collet_captured_calls *captured = streams->captured, *next; captured; captured = next) {
 		next = captured->next;
 		for (size_t i = 0; i < captured->count; i++)

@@ -218,7 +218,7 @@ static void sleep_until_rung(struct collet_streams *streams)
 static void *run(void *context)
 {
 	struct collet_streams *streams = context;
-	(void)collet_cuda_relax(&streams->comm->context->cuda);
+	(void)collet_cuda_relax_capture(&streams->comm->context->cuda);
 	/* What is active when it is to stop has been torn down. */
 	while (!atomic_load_explicit(&streams->is_stopping, memory_order_seq_cst) || streams->active) {
 		streams->doorbells_seen = atomic_load_explicit(&streams->doorbells, memory_order_seq_cst);
@@ -289,7 +289,7 @@ static bool has_drained(void *context)
 	if (collet_clock_ns() >= until->deadline || has_ended(streams))
 		return true;
 	for (const struct collet_stream_call *call = streams->active; call; call = call->next)
-		if (call->completion_flag.number && atomic_load_explicit(call->done_flag, memory_order_relaxed))
+		if (call->completion_flag.index && atomic_load_explicit(call->done_flag, memory_order_relaxed))
 			return false;
 	return true;
 }

@@ -132,7 +132,7 @@ static void take_turns(void)
 
 /* ---- What a kernel asks of its block ---- */
 
-unsigned char *host_reach(uint64_t address, uint64_t bytes)
+unsigned char *host_pointer(uint64_t address, uint64_t bytes)
 {
 	char *reached = bytes ? fake_reach_from(block.run->context, address, bytes) : (char *)(uintptr_t)address;
 	if (!reached && bytes)
@@ -152,7 +152,7 @@ void host_pause(void)
 		give_way();
 }
 
-bool host_meet(int line, bool agreed)
+bool host_block_barrier(int line, bool agreed)
 {
 	if (block.run->threads == 1)
 		return agreed;

@@ -20,7 +20,7 @@ struct fake_capture {
 
 static struct fake_capture *captures;
 static uint64_t last_id;
-static _Thread_local int thread_mode = CU_CAPTURE_GLOBAL;
+static _Thread_local int thread_mode = CU_CAPTURE_MODE_GLOBAL;
 
 static void spoil(struct fake_capture *capture)
 {
@@ -172,13 +172,13 @@ cu_result fake_capture_follow(struct CUstream_st *stream, uint64_t id, const str
 cu_result fake_unsafe(void)
 {
 	bool forbidden = false;
-	if (thread_mode == CU_CAPTURE_RELAXED)
+	if (thread_mode == CU_CAPTURE_MODE_RELAXED)
 		return CU_OK;
 	pthread_mutex_lock(&fake_lock);
 	for (struct fake_capture *capture = captures; capture; capture = capture->next) {
 		const bool own = pthread_equal(capture->thread, pthread_self());
-		if ((own && capture->mode != CU_CAPTURE_RELAXED) ||
-			(!own && capture->mode == CU_CAPTURE_GLOBAL && thread_mode == CU_CAPTURE_GLOBAL))
+		if ((own && capture->mode != CU_CAPTURE_MODE_RELAXED) ||
+			(!own && capture->mode == CU_CAPTURE_MODE_GLOBAL && thread_mode == CU_CAPTURE_MODE_GLOBAL))
 			forbidden = capture->spoilt = true;
 	}
 	pthread_mutex_unlock(&fake_lock);
@@ -204,7 +204,7 @@ FAKE_API cu_result cuStreamBeginCapture_v2(cu_stream handle, int mode)
 		return CU_INVALID_HANDLE;
 	if (stream->legacy)
 		return CU_CAPTURE_UNSUPPORTED;
-	if (mode < CU_CAPTURE_GLOBAL || mode > CU_CAPTURE_RELAXED)
+	if (mode < CU_CAPTURE_MODE_GLOBAL || mode > CU_CAPTURE_MODE_RELAXED)
 		return CU_INVALID_VALUE;
 	struct fake_capture *capture = calloc(1, sizeof(*capture));
 	if (!capture)
@@ -296,7 +296,7 @@ FAKE_API cu_result cuStreamEndCapture(cu_stream handle, cu_graph *graph)
 		return CU_INVALID_HANDLE;
 	pthread_mutex_lock(&stream->lock);
 	struct fake_capture *capture = stream->capture;
-	const bool elsewhere = capture && capture->mode != CU_CAPTURE_RELAXED &&
+	const bool elsewhere = capture && capture->mode != CU_CAPTURE_MODE_RELAXED &&
 		!pthread_equal(capture->thread, pthread_self());
 	const bool others = capture && capture->members[0] != stream;
 	pthread_mutex_unlock(&stream->lock);
@@ -326,9 +326,9 @@ FAKE_API cu_result cuStreamGetCaptureInfo_v2(cu_stream handle, int *status, uint
 		return CU_INVALID_VALUE;
 	pthread_mutex_lock(&stream->lock);
 	const struct fake_capture *capture = stream->capture;
-	*status = !capture		  ? CU_NOT_CAPTURED :
-		is_spoilt(capture)	  ? CU_CAPTURE_SPOILT :
-					    CU_BEING_CAPTURED;
+	*status = !capture		  ? CU_CAPTURE_STATUS_NONE :
+		is_spoilt(capture)	  ? CU_CAPTURE_STATUS_INVALIDATED :
+					    CU_CAPTURE_STATUS_ACTIVE;
 	if (id)
 		*id = capture ? capture->id : 0;
 	pthread_mutex_unlock(&stream->lock);
@@ -340,7 +340,7 @@ FAKE_API cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
 		return result;
-	if (*mode < CU_CAPTURE_GLOBAL || *mode > CU_CAPTURE_RELAXED)
+	if (*mode < CU_CAPTURE_MODE_GLOBAL || *mode > CU_CAPTURE_MODE_RELAXED)
 		return CU_INVALID_VALUE;
 	const int before = thread_mode;
 	thread_mode = *mode;

@@ -139,7 +139,7 @@ struct fake_block {
 	cu_context context;  /* NULL: of none */
 	int device;
 	int file;            /* FAKE_DEVICE: what others open; else -1 */
-	cu_memory memory;    /* FAKE_MAPPED: what is mapped there */
+	cu_mem_handle memory; /* FAKE_MAPPED: what is mapped there */
 	uint64_t exporter;   /* FAKE_OPENED: see ipc.c */
 	cu_pointer range;    /* FAKE_MAPPED: of the reservation, as the driver has it */
 	size_t range_bytes;

@@ -71,17 +71,18 @@ FAKE_API cu_result cuIpcCloseMemHandle(cu_pointer pointer);
 
 /* mapped.c */
 FAKE_API cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_memory_properties *properties, int option);
-FAKE_API cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags);
-FAKE_API cu_result cuMemRelease(cu_memory memory);
-FAKE_API cu_result cuMemRetainAllocationHandle(cu_memory *memory, void *pointer);
+FAKE_API cu_result cuMemCreate(
+	cu_mem_handle *memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags);
+FAKE_API cu_result cuMemRelease(cu_mem_handle memory);
+FAKE_API cu_result cuMemRetainAllocationHandle(cu_mem_handle *memory, void *pointer);
 FAKE_API cu_result cuMemAddressReserve(
 	cu_pointer *pointer, size_t bytes, size_t alignment, cu_pointer wanted, uint64_t flags);
 FAKE_API cu_result cuMemAddressFree(cu_pointer pointer, size_t bytes);
-FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_memory memory, uint64_t flags);
+FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_mem_handle memory, uint64_t flags);
 FAKE_API cu_result cuMemUnmap(cu_pointer pointer, size_t bytes);
 FAKE_API cu_result cuMemSetAccess(cu_pointer pointer, size_t bytes, const cu_access *access, size_t count);
-FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_memory memory, int type, uint64_t flags);
-FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handle, int type);
+FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_mem_handle memory, int type, uint64_t flags);
+FAKE_API cu_result cuMemImportFromShareableHandle(cu_mem_handle *memory, void *handle, int type);
 
 /* stream.c */
 FAKE_API cu_result cuStreamCreate(cu_stream *created, unsigned int flags);
@@ -101,7 +102,7 @@ FAKE_API cu_result cuStreamGetId(cu_stream stream, unsigned long long *id);
 /* words.c */
 FAKE_API cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags);
 FAKE_API cu_result cuStreamBatchMemOp_v2(
-	cu_stream stream, unsigned int count, cu_word_operation *operations, unsigned int flags);
+	cu_stream stream, unsigned int count, cu_mem_op *operations, unsigned int flags);
 FAKE_API cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags);
 FAKE_API cu_result cuLaunchHostFunc(cu_stream stream, cu_host_function *function, void *data);
 FAKE_API cu_result cuMemHostGetDevicePointer_v2(cu_pointer *pointer, void *memory, unsigned int flags);

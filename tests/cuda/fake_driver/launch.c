@@ -153,7 +153,7 @@ static bool is_image(const void *image)
 {
 	static const uint32_t fat_binary = 0xba55ed50;
 	return memcmp(image, &fat_binary, sizeof(fat_binary)) == 0 ||
-		memcmp(image, COLLET_KERNELS_ABSENT, sizeof(COLLET_KERNELS_ABSENT)) == 0;
+		memcmp(image, COLLET_KERNELS_MISSING, sizeof(COLLET_KERNELS_MISSING)) == 0;
 }
 
 FAKE_API cu_result cuModuleLoadData(cu_module *loaded, const void *image)

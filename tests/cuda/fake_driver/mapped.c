@@ -31,13 +31,13 @@ struct reservation {
 
 static struct reservation *reservations; /* under fake_lock */
 
-static struct memory *memory_of(cu_memory memory)
+static struct memory *memory_of(cu_mem_handle memory)
 {
 	return (struct memory *)(uintptr_t)memory;
 }
 
 /* Takes the file over. */
-static cu_result make(cu_memory *made, int file, size_t bytes, int device, bool exportable)
+static cu_result make(cu_mem_handle *made, int file, size_t bytes, int device, bool exportable)
 {
 	struct memory *memory = malloc(sizeof(*memory));
 	if (!memory) {
@@ -82,7 +82,8 @@ FAKE_API cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_memory_
 	return option == CU_GRANULARITY_MINIMUM && is_proper(properties) ? CU_OK : CU_INVALID_VALUE;
 }
 
-FAKE_API cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags)
+FAKE_API cu_result cuMemCreate(
+	cu_mem_handle *memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags)
 {
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
@@ -106,7 +107,7 @@ FAKE_API cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_memory_
 	return CU_OUT_OF_MEMORY;
 }
 
-FAKE_API cu_result cuMemRelease(cu_memory memory)
+FAKE_API cu_result cuMemRelease(cu_mem_handle memory)
 {
 	cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
@@ -125,7 +126,7 @@ FAKE_API cu_result cuMemRelease(cu_memory memory)
 	return result;
 }
 
-FAKE_API cu_result cuMemRetainAllocationHandle(cu_memory *memory, void *pointer)
+FAKE_API cu_result cuMemRetainAllocationHandle(cu_mem_handle *memory, void *pointer)
 {
 	cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
@@ -203,7 +204,7 @@ FAKE_API cu_result cuMemAddressFree(cu_pointer pointer, size_t bytes)
 	return result;
 }
 
-FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_memory memory, uint64_t flags)
+FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_mem_handle memory, uint64_t flags)
 {
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
@@ -277,7 +278,7 @@ FAKE_API cu_result cuMemSetAccess(cu_pointer pointer, size_t bytes, const cu_acc
 	return result;
 }
 
-FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_memory memory, int type, uint64_t flags)
+FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_mem_handle memory, int type, uint64_t flags)
 {
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
@@ -303,7 +304,7 @@ static int device_of(int file)
 }
 
 /* The descriptor stays the caller's. */
-FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handle, int type)
+FAKE_API cu_result cuMemImportFromShareableHandle(cu_mem_handle *memory, void *handle, int type)
 {
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)

@@ -241,14 +241,14 @@ FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device dev
 	switch (attribute) {
 	case CU_DEVICE_MULTIPROCESSORS: *value = (int)fake_multiprocessors(); return result;
 	case CU_DEVICE_L2_CACHE_BYTES: *value = 1 << 20; return result;
-	case CU_DEVICE_HAS_VIRTUAL_MEMORY:
-	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = fake_has("exportable memory"); return result;
-	case CU_DEVICE_LETS_ADAPTERS_AT_VIRTUAL_MEMORY:
+	case CU_DEVICE_HAS_VMM:
+	case CU_DEVICE_HAS_FD_HANDLES: *value = fake_has("exportable memory"); return result;
+	case CU_DEVICE_HAS_RDMA_TO_VMM:
 	case CU_DEVICE_HAS_DMABUF: *value = fake_has("dma-bufs"); return result;
-	case CU_DEVICE_ORDERS_ADAPTERS_WRITES:
-		*value = fake_has("ordered writes") ? CU_ORDERED_FOR_OWNER : 0;
+	case CU_DEVICE_RDMA_WRITES_ORDERING:
+		*value = fake_has("ordered writes") ? CU_RDMA_ORDERING_OWNER : 0;
 		return result;
-	case CU_DEVICE_HAS_MEMORY_OPERATIONS: *value = fake_has("stream memory operations"); return result;
+	case CU_DEVICE_HAS_STREAM_MEM_OPS: *value = fake_has("stream memory operations"); return result;
 	default: return CU_INVALID_VALUE;
 	}
 }

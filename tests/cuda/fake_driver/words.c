@@ -20,7 +20,7 @@ struct word_job {
 struct batch_job {
 	struct fake_job job;
 	unsigned int count;
-	cu_word_operation writes[];
+	cu_mem_op writes[];
 };
 
 struct call_job {
@@ -62,7 +62,7 @@ static cu_result run_batch(struct fake_job *job)
 
 static bool has_come(const struct word_job *wait, uint32_t value)
 {
-	return wait->how == CU_WAIT_EQUAL ? value == wait->value : (int32_t)(value - wait->value) >= 0;
+	return wait->how == CU_WAIT_VALUE_EQ ? value == wait->value : (int32_t)(value - wait->value) >= 0;
 }
 
 /* false: it has been freed; which may happen while a stream waits for it, and then is a fault of the GPU's alone. */
@@ -116,7 +116,7 @@ static cu_result add_word(const char *function, cu_stream stream, cu_pointer wor
 		return result;
 	if (fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
-	if (how > CU_WAIT_EQUAL || word % sizeof(value) || !fake_is_known(word, sizeof(value)))
+	if (how > CU_WAIT_VALUE_EQ || word % sizeof(value) || !fake_is_known(word, sizeof(value)))
 		return CU_INVALID_VALUE;
 	struct word_job *job = malloc(sizeof(*job));
 	if (!job)
@@ -140,7 +140,7 @@ FAKE_API cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer word, ui
 
 /* Of the operations it has those that are used. */
 FAKE_API cu_result cuStreamBatchMemOp_v2(
-	cu_stream stream, unsigned int count, cu_word_operation *operations, unsigned int flags)
+	cu_stream stream, unsigned int count, cu_mem_op *operations, unsigned int flags)
 {
 	cu_context context;
 	const cu_result result = fake_enter_in_context("cuStreamBatchMemOp", &context);
@@ -148,10 +148,10 @@ FAKE_API cu_result cuStreamBatchMemOp_v2(
 		return result;
 	if (fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
-	if (flags || !operations || !count || count > CU_WORD_OPERATIONS_MOST)
+	if (flags || !operations || !count || count > CU_MEM_OPS_MAX)
 		return CU_INVALID_VALUE;
 	for (unsigned int i = 0; i < count; i++)
-		if (operations[i].write.operation != CU_WRITE_WORD || operations[i].write.flags ||
+		if (operations[i].write.operation != CU_MEM_OP_WRITE_32 || operations[i].write.flags ||
 			operations[i].write.word % sizeof(uint32_t) ||
 			!fake_is_known(operations[i].write.word, sizeof(uint32_t)))
 			return CU_INVALID_VALUE;
