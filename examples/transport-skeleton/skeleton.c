@@ -275,8 +275,8 @@ static bool has_header(struct skeleton_endpoint *c, uint32_t *completed)
 	}
 	if (c->in.magic == MAGIC && c->in.message.bytes <= INT64_MAX)
 		return true;
-	*completed += fail_endpoint(c, c->services->fail(COLLET_ERR_TRANSPORT, "skeleton: what came from rank %u on %s is no message",
-				     c->head.peer, c->peer->host));
+	*completed += fail_endpoint(c, c->services->fail(COLLET_ERR_TRANSPORT,
+		"skeleton: what came from rank %u on %s is no message", c->head.peer, c->peer->host));
 	return false;
 }
 

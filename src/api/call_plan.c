@@ -97,8 +97,8 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 		return COLLET_OK;
 	}
 	if (collet_path_is_hierarchical(comm, &query) && !comm->context->forced[call->collective]) {
-		*choice = collet_choose_segmentation(&comm->inputs, collet_program_find(call->collective, "hierarchical"),
-			&request->shape, request->element_bytes);
+		*choice = collet_choose_segmentation(&comm->inputs,
+			collet_program_find(call->collective, "hierarchical"), &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */

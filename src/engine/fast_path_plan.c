@@ -103,7 +103,8 @@ static bool add_operand(struct collet_request *request, const struct collet_step
 {
 	struct collet_fast_path *small = &request->fast_path;
 	if (position == request->shape.rank) {
-		*add_planned(small) = (struct collet_planned_transfer){ .place = place_of(request, end->buffer, end->span) };
+		*add_planned(small) = (struct collet_planned_transfer){
+			.place = place_of(request, end->buffer, end->span) };
 		return true;
 	}
 	const enum collet_buffer into = step->destination[0].buffer;

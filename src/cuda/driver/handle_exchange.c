@@ -17,7 +17,8 @@ collet_status collet_handle_exchange_open(struct collet_handle_exchange *exchang
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	socklen_t bytes = sizeof(address.sun_family);
 	const int yes = 1;
-	*exchange = (struct collet_handle_exchange){ .socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) };
+	*exchange = (struct collet_handle_exchange){
+		.socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) };
 	if (exchange->socket >= 0 && bind(exchange->socket, (struct sockaddr *)&address, bytes) == 0 &&
 		setsockopt(exchange->socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0) {
 		bytes = sizeof(address);

@@ -252,7 +252,8 @@ DEVICE void save_channel(const struct plan_run *run)
 	block_sync();
 	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count()) {
 		*(uint64_t *)(void *)window_word(run, COLLET_WINDOW_SENT, run->plan->rank, p) = run->state->sent[p];
-		*(uint64_t *)(void *)window_word(run, COLLET_WINDOW_RECEIVED, run->plan->rank, p) = run->state->received[p];
+		*(uint64_t *)(void *)window_word(run, COLLET_WINDOW_RECEIVED, run->plan->rank, p) =
+			run->state->received[p];
 	}
 }
 

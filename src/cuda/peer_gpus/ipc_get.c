@@ -292,8 +292,8 @@ static const char *test_link(struct collet_device *device, uint32_t from, const 
 		link = malloc(sizeof(*link));
 		if (!link)
 			return "no memory to note a test in";
-		*link = (struct tested_link){ device->ipc_get->links, descriptor->test.process, descriptor->test.allocation,
-			copy_stream->context, wrong };
+		*link = (struct tested_link){ device->ipc_get->links, descriptor->test.process,
+			descriptor->test.allocation, copy_stream->context, wrong };
 		device->ipc_get->links = link;
 	}
 	*has_failed = link->wrong_words;

@@ -155,7 +155,8 @@ static void list_accesses(
 				move->first_range + e;
 			struct buffer_access *access = end->buffer == COLLET_PLAN_PEER ? NULL : append(accesses);
 			if (access)
-				*access = (struct buffer_access){ end->buffer, e >= move->source_count, end->first, move->count };
+				*access = (struct buffer_access){
+					end->buffer, e >= move->source_count, end->first, move->count };
 			else
 				builder->out_of_memory |= end->buffer != COLLET_PLAN_PEER;
 		}

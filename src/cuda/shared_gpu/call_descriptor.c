@@ -117,8 +117,8 @@ collet_status collet_shared_gpu_start(
 	call->buffers = *buffers;
 	struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, 0);
 	collet_shared_gpu_flush_freed(shared_gpu);
-	*descriptor = (struct call_descriptor){ .signature = request->signature, .sequence = request->sequence, .is_ok = 1,
-		.flag = buffers->flag, .scale = buffers->scale, .buffer = { buffers->buffer[0], buffers->buffer[1] } };
+	*descriptor = (struct call_descriptor){ .signature = request->signature, .sequence = request->sequence,
+		.is_ok = 1, .flag = buffers->flag, .scale = buffers->scale, .buffer = { buffers->buffer[0], buffers->buffer[1] } };
 	const size_t bytes =
 		call->summary.is_vector ? append_counts(shared_gpu, descriptor, &request->shape) : sizeof(*descriptor);
 	for (uint32_t s = 0; s < 2; s++) {

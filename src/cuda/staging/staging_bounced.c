@@ -183,7 +183,8 @@ static collet_status make_buffer(struct collet_context *context, const struct co
 	struct bounced_buffer *bounced = calloc(1, sizeof(*bounced));
 	if (!bounced)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message of a GPU's buffer");
-	*bounced = (struct bounced_buffer){ .bounce_buffer = { .progress = advance, .user_buffer = buffer->gpu, .cells = buffer->host },
+	*bounced = (struct bounced_buffer){
+		.bounce_buffer = { .progress = advance, .user_buffer = buffer->gpu, .cells = buffer->host },
 		.context = context,
 		.copy_stream = buffer->copy_stream,
 		.gpu = buffer->gpu,
