@@ -3,6 +3,7 @@
 
 #include "api/comm.h"
 #include "cuda/call_path.h"
+#include "engine/comm_state.h"
 
 /* ---- Checks ---- */
 

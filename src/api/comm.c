@@ -5,13 +5,16 @@
 #include <string.h>
 
 #include "api/comm.h"
-#include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/peer_gpus/device_collective.h"
-#include "cuda/staging/staging_gpudirect.h"
-#include "cuda/staging/gpu_staging.h"
 #include "cuda/shared_gpu/shared_gpu.h"
+#include "cuda/shared_gpu/shared_gpu_comm.h"
+#include "cuda/staging/gpu_staging.h"
+#include "cuda/staging/staging_gpudirect.h"
 #include "cuda/stream/stream_call.h"
+#include "engine/connection_manager.h"
 #include "engine/lock.h"
+#include "engine/recorder.h"
+#include "selection/choice.h"
 
 /* ---- Making ---- */
 

@@ -11,8 +11,11 @@
 #include "cuda/driver/copy_stream.h"
 #include "cuda/driver/device.h"
 #include "cuda/staging/pinned.h"
+#include "engine/comm_state.h"
 #include "engine/engine.h"
+#include "engine/request.h"
 #include "reduce/reduce.h"
+#include "selection/choice.h"
 #include "transport/arena.h"
 
 /* What rank 0 decides for all, beside the cards. */

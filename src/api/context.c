@@ -8,7 +8,11 @@
 
 #include "api/comm.h"
 #include "bootstrap/identity.h"
+#include "core/clock.h"
 #include "core/config.h"
+#include "engine/connection_manager.h"
+#include "engine/engine.h"
+#include "engine/progress_thread.h"
 
 /* A page that a fork fills with zeros in the child: noticing a fork costs one load. */
 static collet_status make_fork_mark(struct collet_context *context)

@@ -5,7 +5,9 @@
 #include "api/comm.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver/dmabuf.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
+#include "engine/request.h"
 
 static collet_status check(const collet_comm *comm, const char *function)
 {

@@ -9,6 +9,8 @@
 
 #include "api/comm.h"
 #include "core/types.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "topology/order.h"
 
 static bool is_identity(const uint32_t *order, uint32_t size)

@@ -8,10 +8,14 @@
 #include <unistd.h>
 
 #include "api/comm.h"
+#include "core/clock.h"
 #include "core/types.h"
 #include "cuda/gpu_cost.h"
 #include "cuda/path_rules.h"
 #include "cuda/peer_gpus/device_collective.h"
+#include "engine/comm_state.h"
+#include "engine/recorder.h"
+#include "engine/task.h"
 
 /* ---- Lists ---- */
 

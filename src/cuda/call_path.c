@@ -5,6 +5,7 @@
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/stream/stream_call.h"
+#include "engine/comm_state.h"
 
 enum collet_gpu_staging_kind collet_call_staging_kind(const collet_comm *comm, const struct collet_call_arguments *call)
 {

@@ -6,7 +6,10 @@
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/staging/gpu_staging.h"
 #include "cuda/stream/stream_internal.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
+#include "engine/request.h"
 
 static collet_status add_block(struct collet_context *context, struct collet_shareable_block *block)
 {

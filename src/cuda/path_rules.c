@@ -5,6 +5,7 @@
 #include "core/types.h"
 #include "cuda/gpu_cost.h"
 #include "cuda/peer_gpus/device_collective.h"
+#include "engine/comm_state.h"
 
 static bool is_any_order(const struct collet_path_query *call)
 {

@@ -1,7 +1,11 @@
 /* Telling transports what calls take; see call_class.h. */
 #include "engine/call_class.h"
+#include "collectives/step.h"
 #include "core/clock.h"
-#include "engine/engine.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
 
 /* v-forms have one number: ranks may know different counts. */
 static const uint64_t VECTOR_BYTES = 1 << 20;

@@ -4,8 +4,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "engine/call_class.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
+#include "engine/engine.h"
+#include "engine/fast_path.h"
+#include "engine/p2p/p2p.h"
 #include "engine/pipeline.h"
+#include "engine/progress_hook.h"
+#include "engine/request.h"
+#include "engine/sleep.h"
+#include "engine/task.h"
 
 /* ---- Requests ---- */
 

@@ -1,5 +1,9 @@
 /* What items touch, and which of them must wait for which: a range of memory that one reads, writes or has lent to
  * peers is written by another only after it, and read by another only after it was written. */
+#include "collectives/step.h"
+#include "engine/byte_range.h"
+#include "engine/request.h"
+#include "engine/task.h"
 #include "engine/work_item.h"
 
 /* ---- What an item touches ---- */

@@ -5,8 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/channel.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
 #include "engine/connection_setup.h"
 #include "engine/control_msg.h"
+#include "engine/engine.h"
+#include "engine/mismatch.h"
+#include "engine/peer_queue.h"
+#include "transport/registry.h"
 
 /* The news that a group has ended, which came before this rank has made it. */
 struct collet_early_end {

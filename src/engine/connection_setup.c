@@ -12,7 +12,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/log.h"
+#include "core/status.h"
+#include "engine/comm_state.h"
 #include "engine/connection_setup.h"
+#include "engine/engine.h"
+#include "engine/mismatch.h"
+#include "engine/peer_queue.h"
+#include "engine/sleep.h"
+#include "transport/registry.h"
 
 enum setup_reply { SETUP_REPLY_ACCEPT = 'A', SETUP_REPLY_USE_MINE = 'M', SETUP_REPLY_LEFT = 'G' };
 

@@ -3,7 +3,10 @@
 #ifndef COLLET_ENGINE_CONNECTION_SETUP_H
 #define COLLET_ENGINE_CONNECTION_SETUP_H
 
-#include "engine/engine.h"
+#include "control/control.h"
+
+struct collet_engine;
+struct collet_peer_queue;
 
 enum collet_connection_stage { SETUP_AWAITS_COMM, SETUP_AWAITS_REPLY, SETUP_OPENING };
 

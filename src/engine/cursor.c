@@ -3,7 +3,11 @@
  * receive. */
 #include <string.h>
 
-#include "engine/engine.h"
+#include "collectives/program.h"
+#include "engine/cursor.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "engine/work_item.h"
 
 uint64_t collet_step_longest_span(const struct collet_request *request, const struct collet_step *step)
 {

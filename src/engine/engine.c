@@ -6,7 +6,18 @@
 #include <unistd.h>
 
 #include "core/fence.h"
+#include "core/status.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
+#include "engine/engine.h"
+#include "engine/fast_path.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
 #include "engine/pipeline.h"
+#include "engine/progress_hook.h"
+#include "engine/request.h"
+#include "engine/task.h"
 
 collet_status collet_engine_init(struct collet_engine *engine)
 {

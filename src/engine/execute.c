@@ -2,9 +2,17 @@
  * views back. When that is, task.c says. */
 #include <string.h>
 
+#include "collectives/step.h"
+#include "engine/comm_state.h"
 #include "engine/gdr.h"
+#include "engine/peer_queue.h"
 #include "engine/pipeline.h"
 #include "engine/remote_iterator.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "engine/transfer_ring.h"
+#include "engine/work_item.h"
+#include "reduce/reduce.h"
 
 /* What is made in one go if it is to be copied too. */
 enum { BLOCK_BYTES = 32 << 10 };

@@ -10,8 +10,14 @@
  * receive when something has come. */
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/comm_state.h"
+#include "engine/fast_path.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "engine/transfer_ring.h"
 #include "engine/work_item.h"
+#include "reduce/reduce.h"
 
 /* Up to here what is combined is not left with the transport: it costs more to give a view back than to copy this. */
 enum { COPY_VIEW_BYTES = 128 };

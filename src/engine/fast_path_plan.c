@@ -4,7 +4,14 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "collectives/program.h"
+#include "collectives/step.h"
+#include "engine/comm_state.h"
 #include "engine/engine.h"
+#include "engine/fast_path.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
+#include "engine/task.h"
 #include "engine/work_item.h"
 
 static bool fits_fast_path(const struct collet_request *request)

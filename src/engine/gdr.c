@@ -1,7 +1,15 @@
 #include "engine/gdr.h"
 
+#include "collectives/program.h"
+#include "collectives/step.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
+#include "engine/peer_queue.h"
 #include "engine/pipeline.h"
 #include "engine/remote_iterator.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "engine/work_item.h"
 
 /* ---- Where bytes are ---- */
 

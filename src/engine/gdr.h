@@ -8,7 +8,20 @@
 #ifndef COLLET_ENGINE_GDR_H
 #define COLLET_ENGINE_GDR_H
 
-#include "engine/work_item.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <collet/collet.h>
+
+#include "engine/byte_range.h"
+
+struct collet_comm_state;
+struct collet_peer_queue;
+struct collet_request;
+struct collet_step;
+struct collet_task;
+struct collet_work_item;
 
 /* Under the engine's lock. */
 struct collet_gdr {

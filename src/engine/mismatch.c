@@ -16,8 +16,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "control/control.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
 #include "engine/control_msg.h"
 #include "engine/engine.h"
+#include "engine/mismatch.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
+#include "engine/transfer_ring.h"
 
 static const int64_t FIRST_QUERY_NS = 100 * 1000000, QUERY_INTERVAL_NS = 400 * 1000000,
 		     WARN_AFTER_NS = 10 * INT64_C(1000000000), WARN_REPLY_NS = 500 * 1000000,

@@ -5,7 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/status.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
 #include "engine/engine.h"
+#include "engine/mismatch.h"
+#include "engine/peer_queue.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
+#include "engine/work_item.h"
 
 enum { RING_MASK = TRANSFER_RING_SIZE - 1 };
 

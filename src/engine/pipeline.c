@@ -3,7 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/step.h"
+#include "core/status.h"
+#include "engine/comm_state.h"
+#include "engine/cursor.h"
+#include "engine/engine.h"
 #include "engine/remote_iterator.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "engine/work_item.h"
 
 /* ---- Cells ---- */
 

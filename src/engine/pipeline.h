@@ -10,7 +10,17 @@
 #ifndef COLLET_ENGINE_PIPELINE_H
 #define COLLET_ENGINE_PIPELINE_H
 
-#include "engine/engine.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <collet/collet.h>
+
+#include "engine/byte_range.h"
+
+struct collet_request;
+struct collet_task;
+struct collet_work_item;
 
 /* Under the engine's lock, but for init and deinit. */
 struct collet_gdr;

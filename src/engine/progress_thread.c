@@ -6,7 +6,9 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "core/status.h"
 #include "engine/lock.h"
+#include "engine/progress_thread.h"
 #include "engine/wait.h"
 
 /* Looks before it yields. */

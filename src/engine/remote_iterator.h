@@ -7,6 +7,8 @@
 #ifndef COLLET_ENGINE_REMOTE_ITERATOR_H
 #define COLLET_ENGINE_REMOTE_ITERATOR_H
 
+#include "collectives/step.h"
+#include "engine/request.h"
 #include "engine/work_item.h"
 
 enum remote_side {

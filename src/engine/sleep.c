@@ -4,9 +4,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
+#include "engine/mismatch.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
 #include "engine/pipeline.h"
-#include "engine/wait.h"
+#include "engine/progress_hook.h"
+#include "engine/request.h"
+#include "engine/sleep.h"
 
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
 enum { SLEEP_MS = 50, EVENTS = 16 };

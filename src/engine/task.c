@@ -6,9 +6,13 @@
  * It leaves when its sends have settled. A kept receive lands in place if that place is free when the item enters, else
  * in the lane's staging, to be copied when it is: so every receive can be posted, and two ranks that swap spans in
  * place do not wait for each other. One that is to be combined lands, if it can, where the sum will be. */
+#include "engine/byte_range.h"
+#include "engine/comm_state.h"
 #include "engine/gdr.h"
 #include "engine/pipeline.h"
 #include "engine/remote_iterator.h"
+#include "engine/task.h"
+#include "engine/transfer_ring.h"
 
 /* ---- Entering ---- */
 

@@ -2,8 +2,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "engine/work_item.h"
+#include "collectives/program.h"
+#include "collectives/step.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
+#include "engine/task.h"
 #include "transport/arena.h"
+#include "transport/registry.h"
 
 /* Address space only: pages come as they are used. In the arena, so that what is staged can be read by local peers. */
 static void *alloc_staging(struct collet_engine *engine, bool *is_mapped)

@@ -1,6 +1,15 @@
 /* Where an item's value lies: in its place in the caller's memory, where it is sent from as it is, or in the lane's
  * staging, of which peers may take it themselves. */
+#include "collectives/program.h"
+#include "collectives/step.h"
+#include "engine/call_class.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
+#include "engine/peer_queue.h"
 #include "engine/remote_iterator.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "engine/work_item.h"
 #include "transport/arena.h"
 
 enum {

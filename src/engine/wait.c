@@ -3,9 +3,18 @@
  * (progress_thread.c) waits likewise while no other thread does. */
 #include <sched.h>
 
+#include "core/clock.h"
 #include "core/cpu.h"
+#include "engine/comm_state.h"
+#include "engine/fast_path.h"
 #include "engine/lock.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
+#include "engine/progress_thread.h"
+#include "engine/sleep.h"
+#include "engine/transfer_ring.h"
 #include "engine/wait.h"
+#include "engine/watchdog.h"
 
 /* How many times as often somebody looks whom the ranks of its core wait for. */
 enum { OWING_SPIN_FACTOR = 10 };

@@ -1,11 +1,12 @@
-/* What the files that wait know of each other: wait.c, watchdog.c, sleep.c and progress_thread.c. All of it under the
- * engine's lock. */
+/* Waiting: spins, then yields, then sleeps, and makes progress meanwhile. */
 #ifndef COLLET_ENGINE_WAIT_H
 #define COLLET_ENGINE_WAIT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "engine/engine.h"
 
-/* ---- wait.c */
 /* How long a thread has waited in vain: it spins, then yields, then sleeps. */
 struct collet_spin_wait {
 	uint32_t spin_polls, polls, rounds;
@@ -20,22 +21,23 @@ static inline void collet_spin_wait_reset(struct collet_spin_wait *spin_wait)
 	spin_wait->yielding_since = 0;
 }
 
-/* ---- watchdog.c */
-/* Deadlines, suspicions and warnings of everything pending. */
-void collet_engine_run_watchdog(struct collet_engine *engine);
-
-/* ---- sleep.c */
-/* Until something comes, or for a moment. Lets go of the lock while asleep. */
-void collet_engine_sleep(struct collet_engine *engine);
-
-/* ---- progress_thread.c */
-/* Does a user's thread wait, or is it about to? Relaxed, as everywhere: it says who should run, and orders nothing. */
-static inline bool collet_engine_has_waiters(const struct collet_engine *engine)
+/* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called
+ * under lock. */
+void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* How often a blocking call looks for its own messages alone before it waits in earnest: a microsecond or so; not at
+ * all where whom it waits for may need its core. */
+static inline uint32_t collet_engine_spin_budget(const struct collet_engine *engine)
 {
-	return atomic_load_explicit(&engine->user_waiters, memory_order_relaxed) != 0;
+	enum { MOST = 64 };
+	if (engine->oversubscribed)
+		return 0;
+	return engine->spin_polls < MOST ? engine->spin_polls : MOST;
 }
-/* Has the progress thread wake up, a moment from now: if it has the same core as whoever calls, it would else take
- * that away at once, from one who was about to leave it, to sleep perhaps. Not under lock too. */
-void collet_progress_thread_wake(const struct collet_engine *engine, long delay_ns);
+/* The same, called under lock, which is let go of while waiting. */
+void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* One round; what done() says then. */
+bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* Lets go of lock: something is under way that this thread does not wait for now, so whoever sleeps is to see to it. */
+void collet_engine_unlock_handoff(struct collet_engine *engine);
 
 #endif

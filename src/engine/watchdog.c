@@ -1,7 +1,18 @@
 /* What whoever waits in earnest looks at: deadlines, suspicions and warnings of everything pending. */
 #include <stdio.h>
 
-#include "engine/wait.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
+#include "engine/mismatch.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
+#include "engine/progress_hook.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
+#include "engine/transfer_ring.h"
+#include "engine/watchdog.h"
 
 /* Which ranks the request, or its group's pending transfers, wait for, for a sentence. */
 static void name_awaited(const struct collet_request *request, char *text, size_t capacity)

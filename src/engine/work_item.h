@@ -1,9 +1,43 @@
-/* What the files that work on a lane's items share: where elements are, and who is at a step's ends. */
+/* One segment of one step, under way: where its elements are, and who is at the step's ends. */
 #ifndef COLLET_ENGINE_WORK_ITEM_H
 #define COLLET_ENGINE_WORK_ITEM_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/program.h"
+#include "collectives/step.h"
+#include "engine/byte_range.h"
 #include "engine/call_class.h"
-#include "engine/engine.h"
+#include "engine/comm_state.h"
+#include "engine/request.h"
+
+struct collet_queued_transfer;
+struct collet_task;
+
+/* One piece of one step. */
+struct collet_work_item {
+	struct collet_request *request;
+	const struct collet_step *step; /* own_step, or one that the request keeps */
+	struct collet_step own_step;
+	/* The piece: elements from the start of the step's spans. per_peer: of the longest. */
+	uint64_t offset, count;
+	uint32_t receives_pending, sends_pending;
+	uint32_t staging_slot;       /* of the lane's staging */
+	bool executed;               /* combined; its sends may be posted */
+	bool in_staging;             /* a kept receive that lands in staging, since its place was not free */
+	bool published;              /* what its sends read is a copy in staging, or in its cell (gdr.h) */
+	uint32_t channel;            /* the lane's; where requests reach a GPU's buffers (gdr.h), */
+	bool is_copying;             /* and copies are to be made, or are being made, before it is executed, */
+	struct collet_work_item *next_copy; /* then of this one */
+	uint32_t read_count;
+	struct collet_range reads[COLLET_STEP_SOURCES];
+	struct collet_range writes;
+	struct collet_range borrowed; /* what its sends read */
+	struct collet_range excluded; /* per_peer: the ranges above are hulls, of which this part is not meant */
+	void *value;                 /* where the combined piece is (to be) */
+};
 
 static inline char *request_address(const struct collet_request *request, enum collet_buffer buffer, uint64_t first)
 {
@@ -23,13 +57,6 @@ static inline uint32_t request_comm_rank(const struct collet_request *request, u
 	return request->shape.order ? request->shape.order[position] : position;
 }
 
-/* The item's route to who is at this position. */
-static inline struct collet_peer_queue *work_item_peer_queue(
-	const struct collet_task *task, const struct collet_work_item *item, uint32_t position)
-{
-	return collet_peer_queue_get(task->state, task->channel, request_comm_rank(item->request, position));
-}
-
 /* Elements of this item's piece in a per_peer span, and where they start; false: that chunk has no such piece. */
 static inline bool work_item_peer_segment(const struct collet_request *request, const struct collet_work_item *item,
 	enum collet_buffer buffer, uint32_t position, struct collet_span *span)
@@ -41,13 +68,6 @@ static inline bool work_item_peer_segment(const struct collet_request *request, 
 	span->first += item->offset;
 	span->count = left < request->segment_elements ? left : request->segment_elements;
 	return true;
-}
-
-/* The item's slot of the lane's staging: see collet_slot_segments(). */
-static inline char *work_item_slot(const struct collet_task *task, const struct collet_work_item *item, uint32_t piece)
-{
-	return task->staging + (size_t)item->staging_slot * (COLLET_STAGING_BYTES / TASK_WINDOW) +
-		(size_t)piece * (size_t)item->request->segment_elements * item->request->element_bytes;
 }
 
 /* Of a step that sends each peer another part of a buffer: are the parts made in the slot? */
@@ -109,10 +129,6 @@ char *collet_work_item_value_address(const struct collet_task *task, const struc
 /* Does the item send what this rank has just combined, to one peer, which sends it as much? */
 bool collet_work_item_is_fresh(const struct collet_work_item *item);
 
-/* ---- task_staging.c */
-/* The group's lane of that channel, made if there is none yet. COLLET_ERR_MEMORY. */
-collet_status collet_task_get(struct collet_comm_state *state, uint32_t channel, struct collet_task **task);
-
 /* ---- execute.c */
 /* The item has its bytes and its place: combines or keeps, and lets its sends go. */
 void collet_work_item_execute(struct collet_task *task, struct collet_work_item *item);
@@ -126,9 +142,11 @@ void collet_work_item_copy_views(struct collet_task *task, struct collet_work_it
 /* ---- conflict.c */
 /* Finds out what the item reads and writes of this rank's memory. */
 void collet_work_item_fill_ranges(const struct collet_request *request, struct collet_work_item *item);
-bool collet_ranges_overlap(struct collet_range a, struct collet_range b);
 /* Must the lane's item wait for an earlier one that is not finished? Before it writes; reads_too: or reads its
  * operands. */
 bool collet_work_item_conflicts(const struct collet_task *task, uint32_t index, bool with_reads);
+
+/* ---- task.c */
+void collet_work_item_transfer_done(struct collet_queued_transfer *queued, bool sent);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "core/clock.h"
 #include "engine/call_class.h"
-#include "engine/engine.h"
+#include "engine/peer_queue.h"
 #include "ranks.h"
 
 enum { BYTES = 64 << 10, FLOATS = BYTES / sizeof(float), TICKS = 1 << 20 };

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include "collectives/step_builder.h"
+#include "engine/request.h"
+#include "engine/task.h"
 #include "engine/work_item.h"
 
 enum { SIZE = 3, RANK = 1, BLOCK = 100, PIECE = 40 };

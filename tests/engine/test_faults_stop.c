@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "engine/engine.h"
+#include "engine/peer_queue.h"
 #include "ranks.h"
 #include "sample.h"
 

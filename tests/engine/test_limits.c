@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <collet/tools.h>
 
-#include "engine/engine.h"
+#include "engine/peer_queue.h"
 #include "ranks.h"
 
 static char folder[64], file[96];

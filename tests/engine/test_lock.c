@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "engine/engine.h"
 #include "engine/lock.h"
 
 enum { TRIALS = 300, TURNS = 400, OTHERS = 2 };

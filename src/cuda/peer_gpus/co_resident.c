@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/recorder.h"
+
 enum {
 	MAX_GPUS = 64,
 	DEFAULT_CONNECTIONS = 8,     /* a driver's queues for kernels of one process, unless it is told otherwise */

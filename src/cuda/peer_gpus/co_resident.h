@@ -13,7 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/recorder.h"
+struct collet_call;
+struct collet_recorder;
+
 
 /* Why kernels of so many ranks of this process would not run at the same time on one GPU, as the driver has been set
  * up; NULL: nothing is known. */

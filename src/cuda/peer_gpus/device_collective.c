@@ -5,12 +5,18 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "core/clock.h"
 #include "core/types.h"
 #include "cuda/gpu_cost.h"
 #include "cuda/peer_gpus/device_collective_internal.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
+#include "engine/progress_hook.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
 
 enum { POLL_NS = 200 * 1000, MISMATCH_TIMEOUT_NS = 200 * 1000 * 1000 };
 static const int64_t RELEASE_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000;

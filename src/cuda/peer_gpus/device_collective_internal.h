@@ -7,6 +7,8 @@
 #include "api/comm.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/peer_gpus/device_comm.h"
+#include "engine/progress_hook.h"
+#include "engine/recorder.h"
 
 /* A buffer of a call. */
 struct devcoll_buffer {

@@ -8,7 +8,12 @@
 
 #include "core/clock.h"
 #include "cuda/peer_gpus/device_collective_internal.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/mismatch.h"
+#include "engine/progress_hook.h"
+#include "engine/request.h"
+#include "engine/wait.h"
 
 enum { FAULT_CHECK_INTERVAL = 4096 }; /* rounds of a wait, of which each is well below a microsecond */
 /* A kernel that is told to leave has left long before, and one that has not begun looks at no buffer. */

@@ -2,7 +2,9 @@
 #include <stdio.h>
 
 #include "cuda/peer_gpus/device_collective_internal.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/request.h"
 
 void devcoll_leave(struct devcoll_scope *scope)
 {

@@ -9,6 +9,9 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "cuda/peer_gpus/internal.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
 
 static const int64_t DESTROY_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000,

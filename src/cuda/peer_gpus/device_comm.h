@@ -21,8 +21,8 @@
 #include "cuda/driver/device.h"
 #include "cuda/peer_gpus/co_resident.h"
 #include "cuda/peer_gpus/kernel_plan.h"
-#include "engine/engine.h"
 
+struct collet_comm_state;
 struct collet_device_comm;
 
 /* Where a leader can do calls, too, it does those of more bytes, of messages and blocks. One launch for all ranks reads

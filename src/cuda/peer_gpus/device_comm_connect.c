@@ -11,6 +11,8 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "cuda/peer_gpus/internal.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
 
 enum {

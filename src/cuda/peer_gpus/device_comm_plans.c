@@ -3,6 +3,7 @@
 
 #include "core/status.h"
 #include "cuda/peer_gpus/internal.h"
+#include "engine/comm_state.h"
 
 enum { MIN_PLAN_CAPACITY = 1024 };
 

@@ -5,6 +5,8 @@
 
 #include "core/status.h"
 #include "cuda/peer_gpus/internal.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 
 enum { TEST_SEGMENT_BYTES = 4 << 10 };
 static const int64_t TEST_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000;

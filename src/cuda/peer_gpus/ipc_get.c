@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "cuda/driver/exported_handles.h"
 #include "cuda/driver/peer_mapping.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
 
 enum {

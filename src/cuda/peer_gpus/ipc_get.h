@@ -10,6 +10,8 @@
 
 #include "cuda/shared_gpu/shared_gpu.h"
 
+struct collet_engine;
+
 /* Where a sender's buffer is; travels as it is. */
 struct collet_ipc_get_descriptor {
 	struct collet_buffer_info buffer;    /* COLLET_BUFFER_UNUSED: nobody can pull from it */

@@ -4,7 +4,10 @@
 #include "core/status.h"
 #include "core/types.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
 
 static collet_status locate_buffer(
 	struct collet_shared_gpu *shared_gpu, const char *which, struct collet_buffer_info *buffer)

@@ -9,6 +9,8 @@
 
 #include "core/status.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
 
 static const struct collet_peer_info *peer_info_of(const struct collet_shared_gpu *shared_gpu, uint32_t member)

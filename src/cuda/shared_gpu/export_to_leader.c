@@ -1,6 +1,9 @@
 /* What the leader is told ahead of offers. */
 #include "core/status.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
+#include "engine/progress_hook.h"
 
 static const struct collet_peer_info *leader_info(const struct collet_shared_gpu *shared_gpu)
 {

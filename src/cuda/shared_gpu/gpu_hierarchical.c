@@ -5,8 +5,14 @@
 #include <string.h>
 
 #include "collectives/step_builder.h"
+#include "cuda/shared_gpu/gpu_hierarchical.h"
 #include "cuda/staging/gpu_staging.h"
+#include "engine/comm_state.h"
+#include "engine/cursor.h"
 #include "engine/pipeline.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
+#include "engine/task.h"
 
 enum { CHILDREN_MAX = 8 };
 

@@ -6,6 +6,8 @@
 #include "cuda/driver/exported_handles.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/shared_gpu/span_plan.h"
+#include "engine/comm_state.h"
+#include "engine/progress_hook.h"
 
 /* What a rank offers; travels as it is. A v-form's counts and displacements follow: of the input, then of the result,
  * one for each rank of the group, zeros where it knows none. */

@@ -5,6 +5,10 @@
 #include "core/types.h"
 #include "cuda/driver/peer_mapping.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
+#include "engine/mismatch.h"
+#include "engine/request.h"
 
 /* ---- Reach ---- */
 

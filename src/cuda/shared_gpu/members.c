@@ -5,6 +5,8 @@
 #include "core/status.h"
 #include "cuda/peer_gpus/device_comm.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 
 static const struct collet_peer_info *peer_info_of(const struct collet_comm_state *state, uint32_t rank)
 {

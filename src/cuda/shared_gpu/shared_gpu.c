@@ -5,7 +5,11 @@
 
 #include "core/status.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
+#include "engine/progress_hook.h"
 
 static collet_status create_internal(struct collet_shared_gpu *shared_gpu)
 {

@@ -32,7 +32,10 @@
 #include "cuda/driver/device.h"
 #include "cuda/shared_gpu/completion_flags.h"
 #include "cuda/shared_gpu/span_plan.h"
-#include "engine/engine.h"
+
+struct collet_comm_state;
+struct collet_engine;
+struct collet_request;
 
 enum { COLLET_SHARED_GPU_RANKS = COLLET_SPAN_MAX_OPERANDS };
 

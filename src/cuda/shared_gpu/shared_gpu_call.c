@@ -2,7 +2,12 @@
  * point in the shadow. */
 #include <stdlib.h>
 
+#include "core/clock.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
+#include "engine/p2p/p2p.h"
+#include "engine/plan_key.h"
+#include "engine/request.h"
 
 struct collet_request *collet_shared_gpu_post_message(
 	struct collet_shared_gpu *shared_gpu, bool sends, uint32_t member, uint32_t tag, void *buffer, size_t bytes)

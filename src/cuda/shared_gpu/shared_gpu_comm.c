@@ -7,7 +7,11 @@
 #include "cuda/shared_gpu/gpu_hierarchical.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/staging/gpu_staging.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/pipeline.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
 
 static struct collet_comm *comm_of(const struct collet_request *request)
 {

@@ -6,7 +6,9 @@
 
 #include "core/status.h"
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/wait.h"
 
 enum {
 	WORDS = 1024,                /* of the pattern */

@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "cuda/shared_gpu/internal.h"
+#include "engine/comm_state.h"
+#include "engine/progress_hook.h"
+#include "engine/request.h"
 
 void collet_shared_gpu_host_complete(void *data)
 {

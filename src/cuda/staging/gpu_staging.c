@@ -5,6 +5,8 @@
 #include "cuda/staging/staging_bounced.h"
 #include "cuda/staging/staging_gpudirect.h"
 #include "cuda/staging/staging_pipelined.h"
+#include "engine/pipeline.h"
+#include "engine/request.h"
 
 /* The first that takes a call has it. */
 static const struct collet_staging_method *const staging_methods[] = {

@@ -5,7 +5,12 @@
 
 #include "cuda/driver/copy_queue.h"
 #include "cuda/peer_gpus/ipc_get.h"
+#include "engine/byte_range.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/p2p/bounce_buffer.h"
+#include "engine/p2p/p2p.h"
+#include "engine/request.h"
 
 /* One side. */
 struct bounced_buffer {

@@ -3,7 +3,14 @@
 #include <stdlib.h>
 
 #include "cuda/staging/staging_pipelined.h"
+#include "engine/byte_range.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/gdr.h"
+#include "engine/pipeline.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "engine/work_item.h"
 
 /* Copies from the GPU, and those to it and inside it. */
 enum { TO_HOST, TO_GPU, DIRECTIONS };

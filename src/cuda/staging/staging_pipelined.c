@@ -3,6 +3,10 @@
 #include <stdlib.h>
 
 #include "cuda/gpu_cost.h"
+#include "engine/byte_range.h"
+#include "engine/comm_state.h"
+#include "engine/pipeline.h"
+#include "engine/request.h"
 
 /* One direction. */
 struct direction {

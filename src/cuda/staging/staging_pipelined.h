@@ -5,7 +5,6 @@
 
 #include "cuda/driver/copy_queue.h"
 #include "cuda/staging/staging_method.h"
-#include "engine/pipeline.h"
 
 extern const struct collet_staging_method collet_pipelined_staging;
 

@@ -6,7 +6,9 @@
 
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/stream/stream_internal.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/request.h"
 
 /* ---- Words ---- */
 

@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "cuda/stream/stream_internal.h"
+#include "engine/comm_state.h"
 
 static const int64_t POLL_NS = INT64_C(50) * 1000 * 1000;
 

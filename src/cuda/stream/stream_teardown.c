@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "cuda/stream/stream_internal.h"
+#include "engine/engine.h"
 #include "engine/lock.h"
 
 enum { POLL_NS = 200 * 1000 }; /* between looks whether streams have passed */

@@ -11,7 +11,11 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/request.h"
+#include "engine/sleep.h"
+#include "engine/wait.h"
 
 /* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile. */
 enum { POLL_MS = 50 };

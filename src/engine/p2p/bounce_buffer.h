@@ -7,7 +7,13 @@
 #ifndef COLLET_ENGINE_P2P_BOUNCE_BUFFER_H
 #define COLLET_ENGINE_P2P_BOUNCE_BUFFER_H
 
-#include "engine/engine.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/byte_range.h"
+
+struct collet_request;
 
 enum {
 	COLLET_BOUNCE_MIN_BYTES = (64 << 10) + 1, /* bytes of a send that needs them; shorter ones have one place */

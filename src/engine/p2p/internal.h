@@ -2,8 +2,9 @@
 #ifndef COLLET_ENGINE_P2P_INTERNAL_H
 #define COLLET_ENGINE_P2P_INTERNAL_H
 
-#include "engine/engine.h"
+#include "engine/channel.h"
 #include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
 
 enum collet_p2p_kind { P2P_EAGER = 1, P2P_RTS, P2P_RTR, P2P_DATA, P2P_RTS_PULL, P2P_ATS };
 

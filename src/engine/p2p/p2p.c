@@ -8,8 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/status.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
+#include "engine/engine.h"
+#include "engine/mismatch.h"
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
 
 enum {
 	OVERSUBSCRIBED_POLL_COST = 32,    /* what looking at a peer counts as where ranks outnumber cores: there a look

@@ -4,7 +4,13 @@
  * left to a request, which order, deadlines, losses and sleep belong to. */
 #include "core/cpu.h"
 #include "engine/call_class.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/p2p/internal.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
+#include "engine/wait.h"
 
 enum { FAST_POLL_ALL_INTERVAL = 64 }; /* receives so, until other peers are looked at, which may wait for that */
 

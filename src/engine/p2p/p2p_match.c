@@ -2,8 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <collet/tools.h>
+
+#include "core/status.h"
+#include "engine/comm_state.h"
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
+#include "engine/p2p/p2p.h"
+#include "engine/request.h"
 
 enum { MAX_UNEXPECTED_BYTES = 64 << 20 }; /* of unasked-for messages of a peer; beyond, its conduit is left alone */
 

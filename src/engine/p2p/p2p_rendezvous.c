@@ -1,8 +1,15 @@
 /* Large messages that have been asked for: whole from buffer to buffer; or, if either end's buffer is one that the
  * engine cannot touch, in pieces. How long these may be says the receiver, who asks, so that one form of message serves
  * any two ends; the sender has its own limit too. */
+#include "core/status.h"
+#include "engine/byte_range.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
 
 enum { MAX_IN_FLIGHT = COLLET_BOUNCE_CELL_COUNT }; /* pieces of a message that the transport has at a time */
 

@@ -3,9 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/status.h"
 #include "engine/call_class.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
+#include "engine/engine.h"
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
 
 enum { MAX_FREE_OUTGOING = 64 };
 
