@@ -50,6 +50,8 @@
 #define COLLET_TRANSPORT_H
 
 #include <collet/collet.h>
+#include <collet/locality.h>
+#include <collet/log_level.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,8 +74,6 @@ struct collet_arena;                     /* the library's: a rank's collet_mem_a
 struct collet_log;                       /* the library's */
 
 /* ---- What a transport may call ------------------------------------------------------------------------------ */
-
-enum collet_log_level { COLLET_LOG_NONE, COLLET_LOG_ERROR, COLLET_LOG_WARN, COLLET_LOG_INFO, COLLET_LOG_DEBUG };
 
 enum collet_memory_kind {
 	COLLET_MEMORY_HOST,              /* the user's own, from collet_mem_register() */
@@ -118,24 +118,6 @@ struct collet_services {
 };
 
 /* ---- Who talks ---------------------------------------------------------------------------------------------- */
-
-/* Where on its host a rank runs, as far as that is one spot: which package (socket), NUMA node, last-level cache and
- * core. A NUMA node may have several caches or a cache several NUMA nodes: the wider of the two is the outer level. */
-enum collet_locality_level {
-	COLLET_LEVEL_PACKAGE,
-	COLLET_LEVEL_OUTER,
-	COLLET_LEVEL_INNER,
-	COLLET_LEVEL_CORE,
-	COLLET_LEVEL_COUNT
-};
-
-/* No one spot at this level: the rank may run on several of them, or the host did not tell. */
-enum { COLLET_LOCALITY_ANY = UINT16_MAX };
-
-/* Numbers are those of one host, and mean nothing but same or different. */
-struct collet_locality {
-	uint16_t ids[COLLET_LEVEL_COUNT];
-};
 
 enum {
 	COLLET_PEER_TRANSPORTS = 6,      /* that a rank can offer at a time, beside "self" */

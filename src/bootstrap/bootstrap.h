@@ -6,9 +6,9 @@
 #ifndef COLLET_BOOTSTRAP_BOOTSTRAP_H
 #define COLLET_BOOTSTRAP_BOOTSTRAP_H
 
-#include <collet/collet.h>
+#include <collet/transport.h>
 
-#include "transport/registry.h"
+#include "core/log.h"
 
 /* Everything the environment and the options say, read once. Printable but for the secret. */
 struct collet_launch {

@@ -10,6 +10,7 @@
 #include "core/config.h"
 #include "core/status.h"
 #include "topology/cores.h"
+#include "topology/locality.h"
 
 /* What a file of /proc says, as a string; "" if it cannot be read. */
 static void read_text(const char *path, char *text, size_t bytes)

@@ -2,7 +2,7 @@
 #ifndef COLLET_BOOTSTRAP_IDENTITY_H
 #define COLLET_BOOTSTRAP_IDENTITY_H
 
-#include "transport/registry.h"
+#include <collet/transport.h>
 
 /* COLLET_HOST_ID, else the boot id and the network namespace: containers that share neither Unix sockets nor loopback
  * count as different hosts. Falls back to the host name where /proc is missing. */

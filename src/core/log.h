@@ -3,7 +3,9 @@
 #ifndef COLLET_CORE_LOG_H
 #define COLLET_CORE_LOG_H
 
-#include <collet/transport.h>
+#include <collet/log_level.h>
+
+#include <stdint.h>
 
 /* Each context has its own, filled once from its configuration; zeroed logs nothing. */
 struct collet_log {

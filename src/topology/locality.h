@@ -3,7 +3,7 @@
 #ifndef COLLET_TOPOLOGY_LOCALITY_H
 #define COLLET_TOPOLOGY_LOCALITY_H
 
-#include <collet/transport.h>
+#include <collet/locality.h>
 
 static inline struct collet_locality collet_locality_any(void)
 {

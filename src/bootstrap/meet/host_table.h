@@ -4,8 +4,9 @@
 #ifndef COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
 #define COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
 
+#include <collet/transport.h>
+
 #include "topology/machine.h"
-#include "transport/registry.h"
 
 /* Zero-initialise. */
 struct collet_host_table {

@@ -2,7 +2,7 @@
 #ifndef COLLET_CUDA_DRIVER_DRIVER_H
 #define COLLET_CUDA_DRIVER_DRIVER_H
 
-#include <stdbool.h>
+#include <collet/collet.h>
 
 #include "core/log.h"
 #include "cuda/driver/driver_api.h"

@@ -1,0 +1,9 @@
+/* The levels of the library's log, which COLLET_LOG chooses from. Transports use them (<collet/transport.h>); a program
+ * that calls collectives does not need them. */
+#ifndef COLLET_LOG_LEVEL_H
+#define COLLET_LOG_LEVEL_H
+
+/* A message is printed if its level is at most the chosen one. */
+enum collet_log_level { COLLET_LOG_NONE, COLLET_LOG_ERROR, COLLET_LOG_WARN, COLLET_LOG_INFO, COLLET_LOG_DEBUG };
+
+#endif
