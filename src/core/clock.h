@@ -1,4 +1,5 @@
-/* Time, deadlines. A deadline is a point of the monotonic clock in ns; COLLET_NEVER is the one that never passes. */
+/* Reads the monotonic clock and computes deadlines. A deadline is a time of that clock in ns; COLLET_NEVER never
+ * passes. */
 #ifndef COLLET_CORE_CLOCK_H
 #define COLLET_CORE_CLOCK_H
 
@@ -9,8 +10,8 @@
 
 int64_t collet_clock_ns(void);
 
-/* A counter that only grows, at a steady rate that only a comparison with the clock tells; a third of the clock's price
- * where the processor has one. */
+/* Reads a counter that only grows. Its rate is constant but unknown: compare it with the clock to learn it. Where the
+ * processor has such a counter, reading it costs a third of reading the clock. */
 static inline uint64_t collet_ticks(void)
 {
 #if defined(__x86_64__)
@@ -20,10 +21,10 @@ static inline uint64_t collet_ticks(void)
 #endif
 }
 
-/* timeout_ns < 0: never. Saturates. */
+/* Returns the deadline timeout_ns from now. A negative timeout gives COLLET_NEVER. The sum saturates. */
 int64_t collet_deadline_after(int64_t timeout_ns);
 bool collet_deadline_passed(int64_t deadline);
-/* For poll() and epoll_wait(): ms left, rounded up, at most cap_ms; never negative, never -1. */
+/* Returns the time left in ms for poll() and epoll_wait(): rounded up, from 0 to cap_ms. */
 int collet_deadline_ms(int64_t deadline, int cap_ms);
 
 #endif

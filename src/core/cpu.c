@@ -34,8 +34,8 @@ bool collet_isa_parse(const char *text, enum collet_isa *isa)
 }
 
 #if defined(__x86_64__)
-/* __builtin_cpu_supports() reads what was found at program start, which includes whether the system saves the wide
- * registers (XCR0). Some compilers do not know its "f16c"; that needs no registers beyond AVX's. */
+/* __builtin_cpu_supports() reads results of program start, which include whether the system saves the wide registers
+ * (XCR0). Some compilers do not know its "f16c". CPUID is enough for that: it needs no registers beyond AVX. */
 static bool have_f16c(void)
 {
 #if !defined(__clang__) && __GNUC__ >= 11
@@ -100,7 +100,7 @@ enum collet_isa collet_isa_best(void)
 {
 	int isa = COLLET_ISA_COUNT - 1;
 	while (!collet_isa_available((enum collet_isa)isa))
-		isa--; /* ends at PLAIN, which always is */
+		isa--;  /* ends at PLAIN, which is always available */
 	return (enum collet_isa)isa;
 }
 

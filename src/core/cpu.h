@@ -1,5 +1,5 @@
-/* Which instruction sets the kernels may use here. "Plain" is what the compiler assumes of every machine it builds
- * for. */
+/* Detects the instruction sets that kernels may use, and wraps a few instructions of the processor. "Plain" is the
+ * instruction set that the compiler assumes for all machines it builds for. */
 #ifndef COLLET_CORE_CPU_H
 #define COLLET_CORE_CPU_H
 
@@ -9,16 +9,16 @@
 #include <collet/collet.h>
 
 enum collet_isa {
-	COLLET_ISA_AUTO,   /* the best one available */
+	COLLET_ISA_AUTO,        /* the best one available */
 	COLLET_ISA_PLAIN,
-	COLLET_ISA_AVX2,   /* with F16C */
-	COLLET_ISA_AVX512, /* F, BW, DQ and VL */
-	COLLET_ISA_AVX512_BF16, /* and that */
+	COLLET_ISA_AVX2,        /* with F16C */
+	COLLET_ISA_AVX512,      /* F, BW, DQ and VL */
+	COLLET_ISA_AVX512_BF16, /* the same with BF16 */
 	COLLET_ISA_COUNT
 };
 
-/* Between two looks at memory that another core is about to write. Looking again at once makes that core's store
- * slower: each look takes the line away from it. */
+/* Pauses between two polls of memory that another core is about to write. Polling without a pause slows that core's
+ * store down, because each poll takes the cache line away from it. */
 static inline void collet_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -28,9 +28,9 @@ static inline void collet_cpu_relax(void)
 #endif
 }
 
-/* A line that this core is going to write soon is fetched, and taken away from others, meanwhile. A hint, which x86
- * processors of 64 bits without the instruction pass over; a compiler's prefetch for writing is only one for reading
- * unless it may assume that instruction. */
+/* Prefetches a cache line for writing, which takes it away from other cores. x86-64 processors without the instruction
+ * ignore it. __builtin_prefetch() for writing is not enough: without that instruction in its target, the compiler
+ * prefetches for reading. */
 static inline void collet_cpu_prefetch_write(const void *line)
 {
 #if defined(__x86_64__)
@@ -40,8 +40,8 @@ static inline void collet_cpu_prefetch_write(const void *line)
 #endif
 }
 
-/* A moment passes, of so many multiplications one after the other (3 or 4 cycles each), before anything that comes
- * after it is read, ahead of its turn or not. Not as coarse as a pause, which takes from 10 to 140 cycles. */
+/* Waits for a chain of dependent multiplications (3 or 4 cycles each). No later load executes before it ends, not even
+ * speculatively. Finer than a pause instruction, which takes 10 to 140 cycles. */
 static inline void collet_cpu_backoff(uint32_t multiplications)
 {
 	uint64_t product = 1;
@@ -58,19 +58,19 @@ static inline void collet_cpu_backoff(uint32_t multiplications)
 #endif
 }
 
-/* "auto", "plain", "avx2", "avx512", "avx512_bf16"; NULL for a value that names none. */
+/* Returns "auto", "plain", "avx2", "avx512" or "avx512_bf16"; NULL if isa is out of range. */
 const char *collet_isa_name(enum collet_isa isa);
-/* False: not such a name; *isa is left alone. */
+/* Parses such a name. Returns false and leaves *isa unchanged if there is none. */
 bool collet_isa_parse(const char *text, enum collet_isa *isa);
 
-/* Do this build, this processor and this operating system (which must save the registers) all have it? May ask the
- * processor, which takes microseconds in a virtual machine: ask once and keep the answer. */
+/* True if this build, this processor and this operating system (which must save the registers) all support isa. It may
+ * execute CPUID, which takes microseconds in a virtual machine: call it once and keep the result. */
 bool collet_isa_available(enum collet_isa isa);
-/* The last one in the enum that is available; never COLLET_ISA_AUTO. */
+/* Returns the last one of the enum that is available, never COLLET_ISA_AUTO. */
 enum collet_isa collet_isa_best(void);
 
-/* COLLET_ISA from the environment, else the best one; never COLLET_ISA_AUTO. COLLET_ERR_CONFIG for a name that is
- * unknown or not available here. All give the same bits, so ranks need not agree. */
+/* Reads COLLET_ISA from the environment, else takes the best one; never COLLET_ISA_AUTO. Returns COLLET_ERR_CONFIG for
+ * a name that is unknown or not available here. All give the same bits, so ranks need not agree. */
 collet_status collet_isa_from_env(enum collet_isa *isa);
 
 #endif

@@ -13,10 +13,10 @@ bool collet_fence_register(void)
 void collet_fence_all(void)
 {
 	static const struct timespec drain_time = { .tv_nsec = 10 * 1000 * 1000 };
-	/* It fails for want of memory, or where a filter of system calls has come in between. The second is slow. */
+	/* The first call fails without memory, or if a system call filter now forbids it. The second one is slow. */
 	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0 ||
 		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0)
 		return;
-	/* No processor keeps its stores to itself for so long. */
+	/* Every processor makes its stores visible within this time. */
 	nanosleep(&drain_time, NULL);
 }

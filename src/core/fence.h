@@ -1,16 +1,16 @@
-/* Fences that others run: of two threads that each store and then load what the other stores, one must see the other;
- * so each needs a full barrier in between, or one of them, the one that is in no hurry, has the kernel run it on the
- * other's core, too. */
+/* Runs memory barriers on other cores (membarrier(2)). Two threads that each store, and then load the other's location,
+ * both need a full barrier in between. With this, the fast thread needs none: the slow one has the kernel run a
+ * barrier on both cores. */
 #ifndef COLLET_CORE_FENCE_H
 #define COLLET_CORE_FENCE_H
 
 #include <stdbool.h>
 
-/* From here on others, also of other processes, may fence this process. False: this kernel has no such thing. Costs
- * milliseconds, once, where the process has threads already. */
+/* Allows threads of all processes to fence this process. Returns false if the kernel does not support it. Takes some
+ * milliseconds once if the process already has several threads. */
 bool collet_fence_register(void);
-/* Every thread of every process that has joined has run a full barrier when this returns. Of a process that has
- * joined. */
+/* Runs a full barrier on every thread of every registered process before it returns. The calling process must be
+ * registered too. */
 void collet_fence_all(void);
 
 #endif

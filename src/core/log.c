@@ -30,7 +30,7 @@ void collet_log(const struct collet_log *log, enum collet_log_level level, const
 	size_t length = (size_t)head_bytes + (size_t)text_bytes;
 	if (length > sizeof(line) - 1)
 		length = sizeof(line) - 1;
-	line[length++] = '\n';  /* the NUL's place */
+	line[length++] = '\n';  /* replaces the NUL */
 	ssize_t written = write(STDERR_FILENO, line, length);
-	(void)written;  /* there is nowhere to report a log that cannot be written */
+	(void)written;  /* a failure of the log itself cannot be reported */
 }

@@ -7,8 +7,8 @@
 
 enum { COLLET_NUMBER_BYTES = 32 };
 
-/* Reads all of text as strtod() does in the C locale. False, and *value unchanged: it is no number, it is not finite,
- * or it does not fit. */
+/* Reads all of text as strtod() does in the C locale. Returns false and leaves *value unchanged if text is not a
+ * number, not finite or out of range. */
 bool collet_number_read(const char *text, double *value);
 
 /* Writes value as "%.*g" does in the C locale, with 1 to 17 digits. Returns text. */

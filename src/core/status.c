@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The one thread-local of the library: collet_last_error() is a thread's own. */
+/* The only thread-local variable of the library: collet_last_error() is per thread. */
 static _Thread_local char last_error[COLLET_ERROR_BYTES];
 
 const char *collet_last_error(void)
@@ -14,7 +14,7 @@ const char *collet_last_error(void)
 
 collet_status collet_fail(collet_status status, const char *format, ...)
 {
-	char sentence[COLLET_ERROR_BYTES];  /* apart, since an argument may be the old sentence */
+	char sentence[COLLET_ERROR_BYTES];  /* a copy, because an argument may point to the old sentence */
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(sentence, sizeof(sentence), format, arguments);

@@ -1,6 +1,6 @@
 #include "core/types.h"
 
-/* Indexed by collet_dtype and collet_op; the designators keep row and name together. */
+/* Indexed by collet_dtype and collet_op. The designators keep each row with its enumerator. */
 static const struct {
 	const char *name;
 	size_t bytes;

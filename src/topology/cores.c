@@ -21,7 +21,8 @@ static uint32_t cores_by_affinity(void)
 	return count ? count : 1;
 }
 
-/* "max 100000" or "50000 100000" (v2); v1 keeps quota (-1: none) and period in two files. True: there is a quota. */
+/* Reads the quota of one group, and returns false if it has none. Version 2 has a line such as "max 100000" or
+ * "50000 100000"; version 1 has quota (-1: none) and period in two files. */
 static bool read_quota(const char *folder, double *cores)
 {
 	char path[768], first[32];
@@ -53,7 +54,7 @@ static bool read_quota(const char *folder, double *cores)
 	return true;
 }
 
-/* The tightest quota of a group and all above it. */
+/* Lowers *cores to the tightest quota of a group and all groups above it. */
 static void apply_quotas(const char *mount, const char *group, double *cores)
 {
 	char folder[640];
@@ -72,7 +73,7 @@ static void apply_quotas(const char *mount, const char *group, double *cores)
 	}
 }
 
-/* What cgroups leave of so many cores. */
+/* Returns max_cores, lowered to what the cgroups' quotas allow, rounded up. */
 static uint32_t limit_by_quota(uint32_t max_cores, const char *root, const char *groups)
 {
 	double cores = max_cores;
@@ -97,7 +98,7 @@ static uint32_t limit_by_quota(uint32_t max_cores, const char *root, const char 
 	}
 	if (file)
 		fclose(file);
-	/* In a container the group's own path is often not visible, but its quota is at the mount's root. */
+	/* In a container the group's own path is often not visible. Its quota is then at the root of the mount. */
 	apply_quotas(root, "", &cores);
 	uint32_t whole = (uint32_t)cores;
 	return whole + (cores > whole);

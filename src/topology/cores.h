@@ -1,18 +1,19 @@
-/* How many cores this process may really use: what spinning and the number of helpers depend on. */
+/* Counts the cores that this process may really use. Spin budgets and numbers of threads depend on it. */
 #ifndef COLLET_TOPOLOGY_CORES_H
 #define COLLET_TOPOLOGY_CORES_H
 
 #include <stdint.h>
 
-/* The affinity mask, and no more than the cgroups' CPU quotas (v2 cpu.max, v1 cpu.cfs_quota_us, of the process's group
- * and all above it) allow, rounded up; at least 1. */
+/* Returns the number of cores in the affinity mask, but no more than the cgroups' CPU quotas allow, rounded up. It is
+ * at least 1. The quotas are v2 cpu.max or v1 cpu.cfs_quota_us, of the process's group and all groups above it. */
 uint32_t collet_usable_cores(void);
 
-/* How many cores the cgroups' quotas allow all their processes together, rounded up; 8192: there is no quota. */
+/* Returns how many cores the cgroups' quotas allow to all their processes together, rounded up. Returns 8192 if there
+ * is no quota. */
 uint32_t collet_quota_cores(void);
 
-/* The same as collet_usable_cores() where the cgroup file system is mounted at root and the process's groups are listed
- * in the file groups. */
+/* Does the same as collet_usable_cores(), for tests: root is the mount point of the cgroup file system, groups a file
+ * that lists the process's groups. */
 uint32_t collet_usable_cores_at(const char *root, const char *groups);
 
 #endif

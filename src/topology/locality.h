@@ -1,5 +1,5 @@
-/* Where on its host a rank runs: struct collet_locality, which transports may see too. Rank 0 finds it out for all from
- * each rank's binding and one reading of each host (machine.h). */
+/* Makes empty localities. struct collet_locality says where on its host a rank runs; it is public, since transports
+ * read it. Rank 0 computes it for all ranks, from each rank's CPU binding and one topology per host (machine.h). */
 #ifndef COLLET_TOPOLOGY_LOCALITY_H
 #define COLLET_TOPOLOGY_LOCALITY_H
 

@@ -8,7 +8,7 @@
 
 #include "core/status.h"
 
-/* Only what is asked for later: objects of other kinds cost time and memory. */
+/* Loads only the kinds of objects that are used here. Others would cost time and memory. */
 static bool load(hwloc_topology_t topology, const char *synthetic)
 {
 	static const hwloc_obj_type_t kinds[] = {
@@ -18,7 +18,7 @@ static bool load(hwloc_topology_t topology, const char *synthetic)
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (hwloc_topology_set_type_filter(topology, kinds[i], HWLOC_TYPE_FILTER_KEEP_ALL) != 0)
 			return false;
-	/* A NUMA node that is part of a cache hangs on a group of its cores. */
+	/* hwloc attaches a NUMA node that is part of a cache to a group object of its cores. */
 	if (hwloc_topology_set_type_filter(topology, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE) != 0)
 		return false;
 	if (hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0)
@@ -43,7 +43,7 @@ static struct collet_locality locality_of_pu(hwloc_topology_t topology, hwloc_ob
 {
 	struct collet_locality locality = collet_locality_any();
 	locality.ids[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
-	/* Of several (fast and big memory) the first. */
+	/* Some threads have several nodes (fast and large memory): take the first. */
 	const int node = pu->nodeset ? hwloc_bitmap_first(pu->nodeset) : -1;
 	if (node >= 0)
 		locality.ids[COLLET_LEVEL_OUTER] = level_index((unsigned)node);
@@ -51,14 +51,14 @@ static struct collet_locality locality_of_pu(hwloc_topology_t topology, hwloc_ob
 	if (locality.ids[COLLET_LEVEL_INNER] == COLLET_LOCALITY_ANY)
 		locality.ids[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
 	locality.ids[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
-	/* Where cores cannot be seen, a hardware thread counts as one. */
+	/* Where hwloc sees no cores, each hardware thread counts as one. */
 	if (locality.ids[COLLET_LEVEL_CORE] == COLLET_LOCALITY_ANY)
 		locality.ids[COLLET_LEVEL_CORE] = level_index(pu->logical_index);
 	return locality;
 }
 
-/* Numbered as on a machine whose NUMA nodes are wider than its caches; if some cache is that of several nodes,
- * it is the other way round. */
+/* Puts the wider of NUMA node and cache at the outer level. Before the call the node is the outer one. The two are
+ * swapped if some cache belongs to several nodes. */
 static void put_wider_level_first(struct collet_machine *machine)
 {
 	uint16_t node_of[COLLET_MAX_CPUS];

@@ -1,5 +1,5 @@
-/* How a host is built: of each hardware thread, which package, NUMA node, last-level cache and core it is part of.
- * hwloc reads it, which costs milliseconds and megabytes, so one rank of a host does, and hands on this. */
+/* Reads the topology of a host: the package, NUMA node, last-level cache and core of each hardware thread. hwloc needs
+ * milliseconds and megabytes for this. So only one rank of a host reads it, and sends this compact form to rank 0. */
 #ifndef COLLET_TOPOLOGY_MACHINE_H
 #define COLLET_TOPOLOGY_MACHINE_H
 
@@ -8,29 +8,31 @@
 #include "topology/locality.h"
 
 enum {
-	COLLET_MAX_CPUS = 8192,                         /* the kernel's own limit */
-	COLLET_BINDING_BYTES = COLLET_MAX_CPUS / 8      /* of a mask with a bit for each */
+	COLLET_MAX_CPUS = 8192,                         /* the kernel's limit */
+	COLLET_BINDING_BYTES = COLLET_MAX_CPUS / 8      /* a mask with one bit per hardware thread */
 };
 
-/* By the kernel's number of a hardware thread; one that there is not is ANY at all levels. It travels as it is. */
+/* Localities by the kernel's number of a hardware thread. A number without a thread is ANY at all levels. The array is
+ * sent without conversion. */
 struct collet_machine {
 	uint32_t cpu_count;
 	struct collet_locality *cpus;
 };
 
-/* By hwloc: this machine; or, for tests, one made of a synthetic description ("pack:2 numa:2 core:4 pu:1"). What a
- * cgroup keeps from this process is read too: other ranks of the host may have other cgroups. COLLET_ERR_SYSTEM;
- * COLLET_ERR_MEMORY. */
+/* Reads this machine by hwloc. For tests, synthetic describes another one ("pack:2 numa:2 core:4 pu:1"); else it is
+ * NULL. Hardware threads that a cgroup hides from this process are included, because other ranks of the host may have
+ * other cgroups. Fails with COLLET_ERR_SYSTEM or COLLET_ERR_MEMORY. */
 COLLET_MUST_USE collet_status collet_machine_read(struct collet_machine *machine, const char *synthetic);
-/* Accepts a zeroed one; safe to repeat. */
+/* Frees the array. Accepts a zeroed machine, and may be called twice. */
 void collet_machine_deinit(struct collet_machine *machine);
 
-/* What all hardware threads of a mask (bit i % 8 of byte i / 8 for number i) have in common; threads that the machine
- * does not know are left out, and no thread at all has nothing in common with anything. */
+/* Returns the locality that all hardware threads of a mask share, with ANY at each level where they differ. Thread i is
+ * bit i % 8 of byte i / 8. Threads that the machine does not have are ignored. An empty mask gives ANY everywhere. */
 struct collet_locality collet_machine_locality(
 	const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes);
 
-/* The calling thread's affinity as such a mask; returns its bytes, without zeros at the end. 0: it cannot be read. */
+/* Reads the calling thread's affinity into such a mask. Returns its length in bytes without trailing zeros, or 0 if it
+ * cannot be read. */
 uint32_t collet_binding_read(uint8_t mask[COLLET_BINDING_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
-/* Ranks are sorted by keys: for each level from the outside in, the lowest rank of their group at that level. A level's
- * groups are found by sorting ranks by (group at the level above, number at this level). */
+/* Sorts ranks by one key per level, from the widest level to the narrowest. A rank's key is the lowest rank of its
+ * group at that level. Sorting ranks by (group at the level above, number at this level) finds the groups. */
 #include "topology/order.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@ struct entry {
 	uint32_t rank;
 	uint32_t above;                  /* key of the level above */
 	uint64_t number;                 /* at this level */
-	uint32_t key[DEPTH];             /* found so far, the others 0 */
+	uint32_t key[DEPTH];             /* 0 where not found yet */
 };
 
 static int compare(uint64_t a, uint64_t b)
@@ -40,7 +40,8 @@ static int by_keys(const void *left, const void *right)
 	return compare(a->rank, b->rank);
 }
 
-/* Which group of this depth a rank is in, among those of its group above. One that has no one spot is its own. */
+/* Returns the number of a rank's group at this depth, unique within the group above. A rank without a known locality
+ * is a group of its own. */
 static uint64_t id_at_depth(const struct collet_rank_locality *rank_locality, uint32_t depth, uint32_t rank)
 {
 	if (depth == 0)
@@ -57,7 +58,7 @@ static void find_level_keys(
 		entries[i].number = id_at_depth(&ranks[entries[i].rank], depth, entries[i].rank);
 	}
 	qsort(entries, size, sizeof(*entries), by_group);
-	for (uint32_t i = 0; i < size; i++) {  /* a group's lowest rank is its first */
+	for (uint32_t i = 0; i < size; i++) {  /* the first rank of a group is its lowest */
 		struct entry *e = &entries[i];
 		const bool begins = i == 0 || e->above != e[-1].above || e->number != e[-1].number;
 		e->key[depth] = begins ? e->rank : e[-1].key[depth];
@@ -86,7 +87,7 @@ collet_status collet_order_find(const struct collet_rank_locality *ranks, uint32
 	return COLLET_OK;
 }
 
-/* What stands between two neighbours of one host. */
+/* Returns the text between two neighbours of one host. */
 static const char *separator_between(const struct collet_locality *a, const struct collet_locality *b)
 {
 	static const struct {
@@ -106,7 +107,7 @@ void collet_order_describe(const struct collet_rank_locality *ranks, const uint3
 	size_t used = 0;
 	text[0] = '\0';
 	for (uint32_t p = first; p < end;) {
-		uint32_t last = p;  /* a run of ranks that nothing parts is "4-7" */
+		uint32_t last = p;  /* a run of consecutive ranks of one group is "4-7" */
 		while (last + 1 < end && order[last + 1] == order[last] + 1 &&
 			strcmp(separator_between(&ranks[order[last]].locality, &ranks[order[last + 1]].locality),
 				" ") == 0)

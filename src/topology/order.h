@@ -1,6 +1,6 @@
-/* The order of ranks in which neighbours are near: those of a host stand together, among them those of a package, among
- * those the ones of a NUMA node and of a last-level cache, then of a core. So a ring along the order leaves each of
- * these once. */
+/* Orders ranks so that neighbours are near each other. Ranks of one host are contiguous, within these the ranks of one
+ * package, then of one NUMA node and last-level cache, then of one core. So a ring in this order leaves each of these
+ * only once. */
 #ifndef COLLET_TOPOLOGY_ORDER_H
 #define COLLET_TOPOLOGY_ORDER_H
 
@@ -14,20 +14,20 @@ struct collet_rank_locality {
 };
 
 enum collet_ordering {
-	COLLET_ORDER_BY_HOST,   /* spots are not looked at: a host's ranks are in rank order */
+	COLLET_ORDER_BY_HOST,    /* ignores localities: a host's ranks are in rank order */
 	COLLET_ORDER_BY_LOCALITY
 };
 
-/* order[position] is a rank, host_first[i] host i's first position, host_first[hosts] == size: arrays of size and size
- * + 1. Groups of one level are in the order of their lowest ranks, and so are ranks that nothing tells apart: ranks
- * that are numbered along the machine keep their order. A rank that has no one spot at a level stands where its number
- * puts it among that level's groups. COLLET_ERR_MEMORY. */
+/* Fills order[position] with ranks, and host_first[i] with the first position of host i. host_first[*hosts] is size:
+ * the arrays have size and size + 1 entries. The groups of a level are ordered by their lowest ranks. Ranks with equal
+ * localities are in rank order, so ranks that are numbered along the machine keep their order. A rank without a known
+ * locality at a level is a group of its own there. Fails with COLLET_ERR_MEMORY. */
 COLLET_MUST_USE collet_status collet_order_find(const struct collet_rank_locality *ranks, uint32_t size,
 	enum collet_ordering ordering, uint32_t *order, uint32_t *host_first, uint32_t *hosts);
 
-/* For people: "0 2 | 1 3", a host's ranks by position between its host_first and the next; " | " where the NUMA node
- * (or what is the wider of it and the cache) changes, " || " the package, " / " the narrower. Cut short with "..." at
- * the end of the room. */
+/* Writes the ranks at positions first to end - 1, which are of one host, for people: "0 2 | 1 3". " || " separates
+ * packages, " | " the outer level (see collet_locality_level), " / " the inner one. A text that does not fit ends
+ * with "...". */
 void collet_order_describe(const struct collet_rank_locality *ranks, const uint32_t *order, uint32_t first,
 	uint32_t end, char *text, size_t bytes);
 
