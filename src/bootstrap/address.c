@@ -110,7 +110,7 @@ bool collet_host_port_parse(const char *text, char *host, size_t host_bytes, uin
 		first++;
 		end--;
 	} else if (memchr(text, ':', (size_t)(colon - text))) {
-		return false;  /* IPv6 without brackets: where would the port start? */
+		return false;  /* IPv6 without brackets: the port would be ambiguous */
 	}
 	if (end <= first || (size_t)(end - first) >= host_bytes)
 		return false;
@@ -155,7 +155,7 @@ collet_status collet_host_resolve(const char *host, uint16_t port, struct collet
 	return n ? COLLET_OK : collet_fail(COLLET_ERR_TRANSPORT, "the host name %s has no address", host);
 }
 
-/* A listening socket, or -1 with errno. */
+/* Returns a listening socket, or -1 with errno. */
 static int listen_at(struct collet_address *address)
 {
 	int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -164,7 +164,7 @@ static int listen_at(struct collet_address *address)
 	const bool local = address->any.sa_family == AF_UNIX;
 	int one = 1;
 	socklen_t bytes = sizeof(address->v6);
-	if (!local)  /* connections of an earlier run, in TIME_WAIT, must not keep us out */
+	if (!local)  /* connections of an earlier run may still be in TIME_WAIT */
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, &address->any, address->bytes) < 0 || listen(fd, 4096) < 0 ||
 	    (!local && getsockname(fd, &address->any, &bytes) < 0)) {
@@ -182,8 +182,7 @@ collet_status collet_socket_listen(struct collet_address *address, uint16_t port
 	const bool ranged =
 		address->any.sa_family != AF_UNIX && collet_address_port(address) == 0 && port_first != 0;
 	int fd = -1;
-	/* Each port is bound and listened at before it counts as had: two sockets may be bound to one that nobody
-	 * listens at. */
+	/* Binding is not enough to own a port: two sockets may be bound to one port while neither listens. */
 	for (uint32_t port = port_first; ranged && fd < 0 && port <= port_last; port++) {
 		collet_address_set_port(address, (uint16_t)port);
 		fd = listen_at(address);
@@ -256,7 +255,7 @@ void collet_socket_tune(int socket)
 	socklen_t bytes = sizeof(domain);
 	if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) < 0 || domain == AF_UNIX)
 		return;
-	/* All best effort. A silent host is given up after idle + interval * count = 25 s. */
+	/* Failures do not matter. A silent host counts as lost after idle + interval * count = 25 s. */
 	const struct { int level, name, value;
 	} options[] = {
 		{IPPROTO_TCP, TCP_NODELAY, 1},

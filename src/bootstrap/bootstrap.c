@@ -1,3 +1,4 @@
+/* Opens this rank's own listeners and runs the bootstrap as root, as client, or alone. */
 #include "bootstrap/meet/internal.h"
 
 #include <stdio.h>
@@ -51,7 +52,7 @@ static collet_status listen_tcp(struct collet_bootstrap_state *state, const stru
 		memcpy(info->address, &address.v4.sin_addr, 4);
 	else
 		memcpy(info->address, &address.v6.sin6_addr, 16);
-	if (!info->link_mbps)  /* no transport has adapters of its own */
+	if (!info->link_mbps)  /* no transport has filled in the speed of its own adapter */
 		info->link_mbps = collet_interface_mbps(&address);
 	char text[COLLET_ADDRESS_TEXT_BYTES];
 	collet_log(state->log, COLLET_LOG_DEBUG, "listens on %s and unix:%s", collet_address_print(&address, text),
@@ -79,7 +80,7 @@ collet_status collet_bootstrap_listen(struct collet_bootstrap_state *state, cons
 		return status;
 	collet_address_ip(&loopback, AF_INET6, &in6addr_loopback, 0, 0);
 	status = listen_tcp(state, &loopback);
-	if (status)  /* one host, no loopback: shared memory still works */
+	if (status)  /* one host without loopback: shared memory still works */
 		collet_log(state->log, COLLET_LOG_INFO, "has no TCP address: %s", collet_last_error());
 	return COLLET_OK;
 }
@@ -88,7 +89,7 @@ collet_status collet_bootstrap_check_socket(const struct collet_launch *launch, 
 {
 	uint32_t uid;
 	if (launch->secret_bytes)
-		return COLLET_OK;  /* the handshake proves more */
+		return COLLET_OK;  /* the handshake authenticates the peer */
 	if (!collet_socket_peer_uid(socket, &uid))
 		return collet_fail(COLLET_ERR_AUTH, "without a secret only Unix sockets are accepted");
 	if (uid != (uint32_t)geteuid())
@@ -156,13 +157,13 @@ collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, const st
 		collet_bootstrap_deinit(bootstrap);
 		return collet_fail_copy(status, sentence);
 	}
-	*info = bootstrap->peer_infos[launch->rank]; /* rank 0 knew more of it */
+	*info = bootstrap->peer_infos[launch->rank];  /* rank 0 has filled in more */
 	return COLLET_OK;
 }
 
 void collet_bootstrap_deinit(struct collet_bootstrap *bootstrap)
 {
-	if (bootstrap->control_sockets) { /* NULL: zeroed, or done before; then no descriptor is ours either */
+	if (bootstrap->control_sockets) {  /* NULL: zeroed or already closed, so its descriptors are not ours */
 		for (uint32_t i = 0; i < bootstrap->control_socket_count; i++)
 			close_fd(&bootstrap->control_sockets[i]);
 		close_fd(&bootstrap->listen_tcp);

@@ -29,7 +29,7 @@ collet_status collet_mac(
 	uint8_t mac[COLLET_MAC_BYTES], const void *key, size_t key_bytes, const void *data, size_t bytes)
 {
 	unsigned mac_bytes = 0;
-	static const uint8_t no_key[1];  /* libcrypto wants a pointer even for 0 bytes */
+	static const uint8_t no_key[1];  /* libcrypto needs a pointer even for 0 bytes */
 	if (!HMAC(EVP_sha256(), key_bytes ? key : no_key, (int)key_bytes, data, bytes, mac, &mac_bytes) ||
 	    mac_bytes != COLLET_MAC_BYTES)
 		return collet_fail(COLLET_ERR_SYSTEM, "libcrypto cannot compute HMAC-SHA256");

@@ -1,5 +1,5 @@
-/* The little cryptography there is: HMAC-SHA256 and random bytes, by the kernel and libcrypto, so that the rest of the
- * library names no crypto library. */
+/* Wraps the cryptography that the library needs: HMAC-SHA256 of libcrypto and random bytes of the kernel. Nothing else
+ * includes a crypto library's header. */
 #ifndef COLLET_BOOTSTRAP_CRYPTO_H
 #define COLLET_BOOTSTRAP_CRYPTO_H
 
@@ -9,17 +9,17 @@ enum { COLLET_MAC_BYTES = 32 };
 
 collet_status collet_random(void *bytes, size_t count);
 
-/* mac = HMAC-SHA256(key, data). A key of 0 bytes is legal: then it is a checksum, and proves nothing. */
+/* Computes mac = HMAC-SHA256(key, data). With a key of 0 bytes it is only a checksum. */
 collet_status collet_mac(
 	uint8_t mac[COLLET_MAC_BYTES], const void *key, size_t key_bytes, const void *data, size_t bytes);
 
-/* In constant time. */
+/* Compares in constant time. */
 bool collet_mac_equal(const uint8_t a[COLLET_MAC_BYTES], const uint8_t b[COLLET_MAC_BYTES]);
 
-/* Overwrites a secret that is no longer needed, in a way that the compiler keeps. */
+/* Overwrites a secret that is no longer needed. The compiler cannot remove it. */
 void collet_wipe(void *bytes, size_t count);
 
-/* 2 * count hexadecimal digits and a NUL. */
+/* Writes 2 * count hexadecimal digits and a NUL. */
 void collet_hex(char *text, const uint8_t *bytes, size_t count);
 
 #endif

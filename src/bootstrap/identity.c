@@ -12,7 +12,7 @@
 #include "topology/cores.h"
 #include "topology/locality.h"
 
-/* What a file of /proc says, as a string; "" if it cannot be read. */
+/* Reads a file of /proc as a string, "" if that fails. */
 static void read_text(const char *path, char *text, size_t bytes)
 {
 	text[0] = 0;
@@ -30,7 +30,7 @@ static unsigned long long inode_of(const char *path)
 	return stat(path, &info) == 0 ? (unsigned long long)info.st_ino : 0;
 }
 
-/* Many bits down to 64, so that different things differ. */
+/* Hashes a text to 64 bits. */
 static collet_status digest(const char *text, uint64_t *id)
 {
 	uint8_t mac[COLLET_MAC_BYTES];
@@ -56,8 +56,8 @@ collet_status collet_host_id(uint64_t *id)
 	return digest(text, id);
 }
 
-/* Field 22 of /proc/PID/stat; the second one, the program's name in parentheses, may hold anything. 0: no such
- * process. */
+/* Returns field 22 of /proc/PID/stat, or 0 if there is no such process. Parses from the last ')', because the program's
+ * name in field 2 may contain anything. */
 static unsigned long long start_time(const char *pid)
 {
 	char text[1024], path[64];

@@ -1,18 +1,19 @@
-/* Which host and which process this is, in numbers that ranks can compare. */
+/* Identifies this host and this process by numbers that ranks can compare. */
 #ifndef COLLET_BOOTSTRAP_IDENTITY_H
 #define COLLET_BOOTSTRAP_IDENTITY_H
 
 #include <collet/transport.h>
 
-/* COLLET_HOST_ID, else the boot id and the network namespace: containers that share neither Unix sockets nor loopback
- * count as different hosts. Falls back to the host name where /proc is missing. */
+/* Hashes COLLET_HOST_ID, else the boot id and the network namespace. So containers that share neither Unix sockets nor
+ * loopback count as different hosts. Uses the host name where /proc is missing. */
 collet_status collet_host_id(uint64_t *id);
-/* Process number and start time, in its namespace, on its host: never used twice. */
+/* Hashes the process number and its start time, PID namespace and host. No two processes have the same id. */
 collet_status collet_process_id(uint64_t host_id, uint64_t *id);
-/* Is the process of this number, as this one sees it, that of this id? */
+/* True if the process that has this number in our PID namespace is the one with this id. */
 bool collet_process_matches(uint64_t host_id, uint32_t pid, uint64_t id);
 
-/* Fills host_id, process_id, pid, uid, host, usable_cores; host_cores and spot as of a rank that is alone. */
+/* Fills in host_id, process_id, pid, uid, host, usable_cores and quota_cores. Sets host_cores and locality as for a
+ * rank that is alone on its host. */
 collet_status collet_peer_info_fill_host(struct collet_peer_info *info);
 
 #endif

@@ -37,7 +37,7 @@ static bool parse_network(struct item *item)
 	return true;
 }
 
-/* Takes the next item off *text (after any '^'). False: none is left. */
+/* Removes the next item from *text, which is behind any '^'. Returns false if none is left. */
 static bool next_item(const char **text, struct item *item)
 {
 	*text += strspn(*text, ", ");
@@ -68,7 +68,7 @@ static bool item_matches(struct item *item, const char *name, const struct colle
 	return true;
 }
 
-/* How far down the list this interface or address comes; -1: not allowed. */
+/* Returns the position of this interface or address in the list, or -1 if it is not allowed. */
 static int position_in_list(const char *text, const char *name, const struct collet_address *address)
 {
 	if (!*text)
@@ -120,14 +120,15 @@ static bool is_link_local(const struct collet_address *address)
 	return address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr);
 }
 
-/* Lower is better: the list's order first, then real interfaces, IPv4, addresses that need no scope. */
+/* Ranks a candidate; lower is better. The list's order counts first, then real interfaces before loopback, addresses
+ * without a scope, and IPv4. */
 static int cost_of(int position, const struct collet_address *address)
 {
 	return position * 8 + (collet_address_is_loopback(address) ? 4 : 0) + (is_link_local(address) ? 2 : 0) +
 		(address->any.sa_family == AF_INET6 ? 1 : 0);
 }
 
-/* The address that packets to toward would leave from. */
+/* Finds the source address of packets to toward. */
 static bool route_source(const struct collet_address *toward, struct collet_address *address)
 {
 	int fd = socket(toward->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -135,7 +136,7 @@ static bool route_source(const struct collet_address *toward, struct collet_addr
 		return false;
 	struct collet_address to = *toward;
 	if (collet_address_port(&to) == 0)
-		collet_address_set_port(&to, 9);   /* connecting a datagram socket sends nothing; any port will do */
+		collet_address_set_port(&to, 9);   /* any port: connecting a datagram socket sends nothing */
 	memset(address, 0, sizeof(*address));
 	address->bytes = sizeof(address->v6);
 	bool ok = connect(fd, &to.any, to.bytes) == 0 && getsockname(fd, &address->any, &address->bytes) == 0;
@@ -172,7 +173,7 @@ collet_status collet_interface_choose(
 	const char *text, const struct collet_address *toward, struct collet_address *address)
 {
 	struct collet_address default_route;
-	if (!toward) {  /* 192.0.2.0/24 is nobody's: it stands for "anywhere" */
+	if (!toward) {  /* 192.0.2.0/24 is reserved for documentation, so it takes the default route */
 		static const uint8_t anywhere[4] = { 192, 0, 2, 1 };
 		collet_address_ip(&default_route, AF_INET, anywhere, 0, 0);
 		toward = &default_route;
@@ -194,7 +195,7 @@ collet_status collet_interface_choose(
 		int position = position_in_list(text, i->ifa_name, &candidate);
 		if (position < 0)
 			continue;
-		/* Where exclusion leaves several, the route's own comes first. */
+		/* If an exclusion leaves several, the route's source address comes first. */
 		int cost = has_route && *text == '^' && same_address(&candidate, &routed)
 				   ? 0
 				   : 1 + cost_of(position, &candidate);

@@ -1,4 +1,5 @@
-/* Asked by ioctl and not in /sys, which may show the interfaces of another network namespace than the socket's. */
+/* Reads link speeds by ioctl. /sys would not do: it may show interfaces of another network namespace than the
+ * socket's. */
 #include "bootstrap/interface_speed.h"
 
 #include <ifaddrs.h>
@@ -17,7 +18,8 @@ static bool query_ethtool(int fd, const char *name, void *question)
 	return ioctl(fd, SIOCETHTOOL, &request) == 0;
 }
 
-/* As ethtool_cmd_speed() of the kernel's header, which shifts a signed 0xffff for an unknown speed. */
+/* Does the same as ethtool_cmd_speed() of the kernel's header. That one shifts a signed 0xffff if the speed is
+ * unknown. */
 static uint32_t link_speed(const struct ethtool_cmd *link)
 {
 	return (uint32_t)link->speed_hi << 16 | link->speed;
@@ -65,7 +67,7 @@ uint32_t collet_interface_mbps(const struct collet_address *address)
 	return mbps;
 }
 
-/* These say 10 Gb/s whatever is behind them, or, of a bridge, the most that any of its ports says. */
+/* Ignores virtual interfaces. They report 10 Gb/s whatever carries them, or, of a bridge, its fastest port. */
 uint32_t collet_driver_mbps(const char *driver, uint32_t mbps)
 {
 	static const char *const fictitious[] = { "veth", "tun", "bridge", "vmxnet3" };

@@ -1,14 +1,14 @@
-/* How fast the network is that an interface is on, as its driver says. */
+/* Reads the link speed of a network interface from its driver. */
 #ifndef COLLET_BOOTSTRAP_INTERFACE_SPEED_H
 #define COLLET_BOOTSTRAP_INTERFACE_SPEED_H
 
 #include "bootstrap/address.h"
 
-/* Of the interface that has this address, in Mb/s; 0: it is not known, for there is none, its link is down, or nobody
- * but software is behind it. */
+/* Returns the speed in Mb/s of the interface with this address. Returns 0 if it is unknown: there is no such
+ * interface, its link is down, or it is virtual. */
 uint32_t collet_interface_mbps(const struct collet_address *address);
 
-/* What is believed of a driver's word; 0: nothing. Pure. */
+/* Returns the speed that a driver reports, or 0 if that driver's reports mean nothing. Pure. */
 uint32_t collet_driver_mbps(const char *driver, uint32_t mbps);
 
 #endif

@@ -37,7 +37,7 @@ static collet_status fail_broken(void)
 	return collet_fail(COLLET_ERR_TRANSPORT, "the connection broke: %s", strerror(errno));
 }
 
-/* Makes room for bytes more at the end of what is queued. */
+/* Makes room for more bytes at the end of the queue. */
 static collet_status reserve(struct collet_link *link, size_t bytes)
 {
 	if (link->out_first) {
@@ -112,7 +112,7 @@ collet_status collet_link_read(struct collet_link *link)
 {
 	const size_t head = sizeof(link->frame);
 	if (link->in_bytes >= head && link->in_bytes == head + link->frame.bytes)
-		link->in_bytes = 0;  /* the caller has had that one */
+		link->in_bytes = 0;  /* the caller is done with that frame */
 	collet_status status = read_until(link, &link->frame, 0, head);
 	if (status)
 		return status;

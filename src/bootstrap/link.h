@@ -1,64 +1,66 @@
-/* One end of a star connection: frames of a bounded size, in order, over a non-blocking stream socket. Bytes that do
- * not leave at once are queued, so that a peer that does not read holds up nobody else. The same frames and the same
- * code serve the rendezvous and, on the same connection, the control plane after it: a link never reads beyond a
- * frame. */
+/* Sends and receives frames of bounded size over a non-blocking stream socket, between rank 0 and one other rank. Bytes
+ * that cannot be sent now are queued, so a peer that does not read delays nobody else. The bootstrap and later the
+ * control plane use the same connection. This works because a link never reads beyond a frame. */
 #ifndef COLLET_BOOTSTRAP_LINK_H
 #define COLLET_BOOTSTRAP_LINK_H
 
 #include <collet/collet.h>
 
-/* On the wire, in the byte order that the handshake has compared. */
+/* The header of a frame, as sent, in the byte order that the handshake has compared. */
 struct collet_frame {
 	uint32_t kind;    /* enum collet_frame_kind */
 	uint32_t from;    /* world ranks */
 	uint32_t to;
-	uint32_t type;    /* the sender's own */
-	uint32_t bytes;   /* of what follows */
+	uint32_t type;    /* defined by the sender */
+	uint32_t bytes;   /* length of the data that follow */
 	uint32_t reserved0;
 };
 
 enum collet_frame_kind {
-	COLLET_FRAME_PEER_INFO = 1, /* rendezvous, to rank 0: a struct collet_peer_info, then collet_binding_read()'s
-	                               bytes */
-	COLLET_FRAME_MISSING_RANKS, /* rendezvous, from rank 0: a sentence on who is missing */
-	COLLET_FRAME_GET_MACHINE, /* rendezvous, from rank 0: how is your host built? */
-	COLLET_FRAME_MACHINE,   /* rendezvous, to rank 0: struct collet_machine's cpus, or nothing */
-	COLLET_FRAME_PEER_TABLE, /* rendezvous, from rank 0: how it ended, and all cards */
-	COLLET_FRAME_MESSAGE,   /* control: for frame.to, or everybody */
-	COLLET_FRAME_PEER_GONE, /* control, from rank 0: frame.to is gone; type 1: left in order; a sentence */
-	COLLET_FRAME_BYE,       /* control: the sender closes in order */
-	COLLET_FRAME_PROCESS_DIED /* control, to rank 0: the process of frame.to, on the sender's host, has ended */
+	/* During the bootstrap. */
+	COLLET_FRAME_PEER_INFO = 1, /* to rank 0: struct collet_peer_info, then the bytes of collet_binding_read() */
+	COLLET_FRAME_MISSING_RANKS, /* from rank 0: a sentence that names the missing ranks */
+	COLLET_FRAME_GET_MACHINE,   /* from rank 0: asks for the topology of the receiver's host */
+	COLLET_FRAME_MACHINE,       /* to rank 0: the cpus of struct collet_machine, or nothing */
+	COLLET_FRAME_PEER_TABLE,    /* from rank 0: the outcome and all peer infos */
+	/* In the control plane. */
+	COLLET_FRAME_MESSAGE,       /* a message to frame.to, or to all ranks */
+	COLLET_FRAME_PEER_GONE,     /* from rank 0: frame.to is gone, with a sentence; type 1: it left in order */
+	COLLET_FRAME_BYE,           /* the sender closes in order */
+	COLLET_FRAME_PROCESS_DIED   /* to rank 0: the process of frame.to, on the sender's host, has ended */
 };
 
 enum {
-	/* what a peer may leave unread; beyond it counts as lost. A table may be longer */
+	/* The bytes that may be queued for a peer. A peer that reads slower counts as lost. One longer frame (the peer
+	 * table) is accepted if the queue is empty. */
 	COLLET_LINK_QUEUE_BYTES = 8 << 20
 };
 
 struct collet_link {
 	int socket;                      /* -1: closed */
-	uint8_t *out;                    /* queued: [out_first, out_end) */
+	uint8_t *out;                    /* queued bytes: [out_first, out_end) */
 	size_t out_first, out_end, out_capacity;
-	struct collet_frame frame;       /* what is coming, or has come */
-	uint8_t *in;                     /* its bytes */
-	size_t in_bytes, in_capacity;    /* in_bytes: got so far, frame included */
+	struct collet_frame frame;       /* header of the frame that is being received, or has been */
+	uint8_t *in;                     /* its data */
+	size_t in_bytes, in_capacity;    /* in_bytes: received so far, with the header */
 	uint32_t frame_limit;            /* longest frame.bytes that is accepted */
 };
 
-/* Takes the socket. */
+/* Takes ownership of the socket. */
 void collet_link_init(struct collet_link *link, int socket, uint32_t frame_limit);
-/* Closes, frees; safe to repeat, and on one that was initialised with -1. */
+/* Closes the socket and frees. May be called twice, and on a link that was initialised with -1. */
 void collet_link_deinit(struct collet_link *link);
-/* The socket is the caller's again. Nothing may be queued or half read. */
+/* Gives the socket back to the caller. No bytes may be queued, and no frame half read. */
 int collet_link_release(struct collet_link *link);
 
-/* Queues one frame and sends what can leave. COLLET_ERR_TRANSPORT: the connection is broken; COLLET_ERR_PEER_LOST: the
- * peer does not read; COLLET_ERR_MEMORY. */
+/* Queues one frame and sends what the socket accepts. Returns COLLET_ERR_TRANSPORT if the connection is broken,
+ * COLLET_ERR_PEER_LOST if the peer does not read, or COLLET_ERR_MEMORY. */
 collet_status collet_link_send(struct collet_link *link, const struct collet_frame *frame, const void *data);
-/* COLLET_OK: nothing is queued any more. COLLET_PENDING: wait until writable. Else as above. */
+/* Sends queued bytes. Returns COLLET_OK if none are left, COLLET_PENDING if the caller must wait until the socket is
+ * writable, else an error as above. */
 collet_status collet_link_flush(struct collet_link *link);
-/* COLLET_OK: link->frame and link->in hold a frame, until the next call. COLLET_PENDING: wait until readable.
- * COLLET_ERR_TRANSPORT: ended, broken, or a frame beyond frame_limit. */
+/* Reads one frame. COLLET_OK: link->frame and link->in hold it until the next call. COLLET_PENDING: wait until the
+ * socket is readable. COLLET_ERR_TRANSPORT: the connection ended or broke, or the frame exceeds frame_limit. */
 collet_status collet_link_read(struct collet_link *link);
 
 static inline bool collet_link_has_queued(const struct collet_link *link)

@@ -13,7 +13,7 @@
 
 enum { SECRET_TEXT_BYTES = 4096 };
 
-/* "$XDG_CONFIG_HOME/collet/secret"; false: there is no such place. */
+/* Writes "$XDG_CONFIG_HOME/collet/secret", or the same below "$HOME/.config". Returns false if neither is set. */
 static bool default_path(char *path, size_t bytes)
 {
 	const char *config = collet_env("XDG_CONFIG_HOME"), *home = collet_env("HOME");
@@ -25,7 +25,7 @@ static bool default_path(char *path, size_t bytes)
 	return length > 0 && (size_t)length < bytes;
 }
 
-/* The text becomes a key of one length, so that no part of it is ever compared or sent. */
+/* Derives a key of fixed length from the text. The text itself is never compared or sent. */
 static collet_status derive(struct collet_launch *launch, const char *text, size_t bytes)
 {
 	static const char label[] = "collet job secret";
@@ -44,7 +44,7 @@ static collet_status read_file(struct collet_launch *launch, const char *path, b
 		return COLLET_OK;
 	if (fd < 0)
 		return collet_fail(COLLET_ERR_CONFIG, "cannot read the secret file %s: %s", path, strerror(errno));
-	/* What is asked of is what was opened, not what the name means a moment later. */
+	/* fstat() checks the file that was opened; its name may mean another file by now. */
 	if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 ||
 	    (info.st_uid != geteuid() && info.st_uid != 0)) {
 		close(fd);

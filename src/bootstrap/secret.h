@@ -1,14 +1,14 @@
-/* The job's secret: from where it may come, and what to tell who has none. */
+/* Reads the job's secret, and writes the error for a user who has none. */
 #ifndef COLLET_BOOTSTRAP_SECRET_H
 #define COLLET_BOOTSTRAP_SECRET_H
 
 #include "bootstrap/bootstrap.h"
 
-/* options.secret, COLLET_SECRET, the file COLLET_SECRET_FILE, else the user's own file where it exists.
+/* Reads options.secret, COLLET_SECRET, the file COLLET_SECRET_FILE, or else the user's own file if it exists. Returns
  * COLLET_ERR_CONFIG for a file that others can read. */
 collet_status collet_secret_read(struct collet_launch *launch, const collet_options *options);
 
-/* COLLET_ERR_CONFIG: "<why>: a secret is needed; <how to give one>". */
+/* Returns COLLET_ERR_CONFIG with "<why>: a secret is needed ..." and how to set one. */
 collet_status collet_fail_no_secret(const char *why);
 
 #endif
