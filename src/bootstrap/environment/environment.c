@@ -1,15 +1,14 @@
-/* From options and environment to struct collet_launch.
+/* Reads options and environment into struct collet_launch.
  *
- * An option that is set wins over the environment, COLLET_* over the launcher's variables. Where to meet is chosen so:
- *   1. store_callbacks, store, COLLET_STORE, as they are.
- *   2. The launcher says that all ranks are on this host: a Unix socket named by user and job.
- *   3. MASTER_ADDR (or OpenPAI's, or Slurm's first node) with COLLET_PORT, else with MASTER_PORT. While the launcher's
- * own
- *      store holds that port (TORCHELASTIC_USE_AGENT_STORE=True): 16 ports of the 128 above it, chosen by the job's
- * name.
- *   4. No address at all: a Unix socket.
- * A loopback address without a secret means a Unix socket too: it reaches the same processes, but tells who they
- * are. */
+ * An option overrides the environment, and COLLET_* overrides the launcher's variables. The store is chosen so:
+ *   1. store_callbacks, store or COLLET_STORE, unchanged.
+ *   2. If the launcher says that all ranks are on this host: a Unix socket named by user and job.
+ *   3. MASTER_ADDR (or OpenPAI's address, or Slurm's first node) with COLLET_PORT, else with MASTER_PORT. If the
+ *      launcher's own store uses that port (TORCHELASTIC_USE_AGENT_STORE=True): 16 ports of the 128 above it, chosen by
+ *      the job's name.
+ *   4. Without any address: a Unix socket.
+ * A loopback address without a secret becomes a Unix socket too. It reaches the same processes, and the kernel tells
+ * which user they belong to. */
 #include <stdio.h>
 #include <string.h>
 
@@ -111,7 +110,7 @@ static collet_status read_interface(struct collet_launch *launch, const collet_o
 	return COLLET_OK;
 }
 
-/* ---- Where to meet ---- */
+/* ---- The store ---- */
 
 static void set_unix_store(struct collet_launch *launch, const char *name)
 {
@@ -182,7 +181,7 @@ static collet_status read_store(struct collet_launch *launch, const collet_optio
 	const struct collet_launcher_info *info)
 {
 	if (launch->size == 1)
-		return COLLET_OK;  /* nobody to meet */
+		return COLLET_OK;  /* needs no store */
 	launch->store_callbacks = options ? options->store_callbacks : NULL;
 	if (launch->store_callbacks)
 		return COLLET_OK;

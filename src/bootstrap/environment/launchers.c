@@ -1,3 +1,4 @@
+/* Reads the variables of each launcher: one function per launcher, and a table of them at the end. */
 #include "bootstrap/environment/launchers.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ static collet_status read_u32(const char *name, uint32_t max, uint32_t *value)
 	return status;
 }
 
-/* Rank and size come together or not at all. */
+/* Reads rank and size: both variables must be set, or none. */
 static collet_status read_world(
 	struct collet_launcher_info *info, const char *launcher, const char *rank, const char *size)
 {
@@ -42,7 +43,7 @@ static collet_status read_world(
 	return COLLET_OK;
 }
 
-/* Optional, but if there, consistent. */
+/* Reads local rank and size. They are optional, but must be consistent. */
 static collet_status read_local(struct collet_launcher_info *info, const char *rank, const char *size)
 {
 	const bool has_rank = collet_env(rank) != NULL, has_size = collet_env(size) != NULL;
@@ -60,7 +61,7 @@ static collet_status read_local(struct collet_launcher_info *info, const char *r
 	return COLLET_OK;
 }
 
-/* A name of any length and with any characters becomes one that fits. */
+/* Makes a job name that fits, by hashing texts of any length and with any characters. */
 static collet_status name_job(struct collet_launcher_info *info, const char *prefix, const char *a, const char *b)
 {
 	char text[2048], hex[33];
@@ -112,7 +113,7 @@ static collet_status read_torchrun(struct collet_launcher_info *info)
 		return status;
 	const char *agent = collet_env("TORCHELASTIC_USE_AGENT_STORE"), *run = collet_env("TORCHELASTIC_RUN_ID");
 	info->needs_port_scan = agent && (strcasecmp(agent, "true") == 0 || strcmp(agent, "1") == 0);
-	/* Two runs on one host have different ports, or they could not run; a restart counts up. */
+	/* Two runs on one host have different ports, since they could not run otherwise. A restart has a new count. */
 	char restart[300];
 	snprintf(restart, sizeof(restart), "%.255s:%u", collet_env("TORCHELASTIC_RESTART_COUNT") ?
 		collet_env("TORCHELASTIC_RESTART_COUNT") : "0", info->port);
@@ -129,7 +130,7 @@ static collet_status read_open_mpi(struct collet_launcher_info *info)
 	status = read_local(info, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
 	if (!status)
 		status = read_address(info, "MASTER_ADDR", "MASTER_PORT");
-	/* mpirun's address and number, the same on all hosts. */
+	/* These contain mpirun's address and number, which are the same on all hosts. */
 	const char *space = collet_env("PMIX_NAMESPACE"), *uri = collet_env("OMPI_MCA_orte_hnp_uri");
 	if (!status && (space || uri))
 		status = name_job(info, "ompi", space, uri);
@@ -138,7 +139,8 @@ static collet_status read_open_mpi(struct collet_launcher_info *info)
 
 /* ---- Slurm ---- */
 
-/* "node[07-09,12],x" -> "node07", "a,b" -> "a". False: not understood. */
+/* Takes the first host of a list: "node[07-09,12],x" gives "node07", and "a,b" gives "a". Returns false if the list has
+ * another form. */
 static bool first_host(const char *list, char *host, size_t bytes)
 {
 	size_t length = strcspn(list, ",[");
@@ -162,7 +164,7 @@ static collet_status read_slurm(struct collet_launcher_info *info)
 {
 	const char *size = collet_env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
 	if (!collet_env("SLURM_PROCID"))
-		return COLLET_OK;  /* SLURM_NTASKS alone: inside of an allocation, started by something else */
+		return COLLET_OK;  /* SLURM_NTASKS alone: inside an allocation, but not started by srun */
 	collet_status status = read_world(info, "Slurm", "SLURM_PROCID", size);
 	if (!status)
 		status = read_u32("SLURM_LOCALID", UINT32_MAX, &info->local_rank);
@@ -184,7 +186,7 @@ static collet_status read_slurm(struct collet_launcher_info *info)
 		collet_env("SLURM_STEP_NODELIST") ? collet_env("SLURM_STEP_NODELIST") : collet_env("SLURM_NODELIST");
 	if (!status && !info->host[0] && !info->has_local && job && list &&
 		first_host(list, info->host, sizeof(info->host))) {
-		/* Rank 0 runs on the first node. Nobody has kept a port: one from the job's number, and the scan above
+		/* Rank 0 runs on the first node. Slurm reserves no port: take one from the job's number, and scan above
 		 * it. */
 		info->port = (uint16_t)(20000 + strtoul(job, NULL, 10) % 10000);
 		info->needs_port_scan = true;
@@ -194,7 +196,8 @@ static collet_status read_slurm(struct collet_launcher_info *info)
 
 /* ---- MPICH's hydra and its relatives (Intel MPI, MVAPICH), and other PMI-1 launchers ---- */
 
-/* hydra gives its jobs no name, but on one host all ranks have one ancestor, its proxy: pid and start time of that. */
+/* Writes pid and start time of hydra's proxy, the common ancestor of all ranks on one host. hydra itself gives its jobs
+ * no name. */
 static bool proxy_of_hydra(char *text, size_t bytes)
 {
 	long pid = getppid();
@@ -219,7 +222,7 @@ static bool proxy_of_hydra(char *text, size_t bytes)
 			snprintf(text, bytes, "%ld:%.32s", pid, start ? start : "");
 			char *space = strchr(text + strcspn(text, ":") + 2, ' ');
 			if (space)
-				*space = 0;  /* start holds the fields after it too, which change */
+				*space = 0;  /* the fields after the start time change */
 			return true;
 		}
 		pid = parent;
@@ -247,7 +250,7 @@ static collet_status read_mpich(struct collet_launcher_info *info)
 
 /* ---- OpenPAI ---- */
 
-/* The number of workers is in one variable, or in how many have an address. */
+/* Reads the number of workers from a variable, or counts those that have an address. */
 static collet_status count_workers(struct collet_launcher_info *info)
 {
 	static const char *const names[] = { "PAI_TASK_ROLE_TASK_COUNT_worker", "WORLD_SIZE" };

@@ -1,6 +1,6 @@
-/* Every rank but 0: finds rank 0, again and again until it is there, proves itself, hands in its card, waits for the
- * table. Whatever breaks before the table has come is tried again, so the order in which ranks start does not
- * matter. */
+/* Runs the bootstrap on a client, which is every rank but 0: finds rank 0, authenticates, sends its peer info and waits
+ * for the peer table. If anything breaks before the table has arrived, it starts again. So the order in which ranks
+ * start does not matter. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "core/status.h"
 #include "topology/machine.h"
 
-/* A listener that accepts but says nothing is given up: sooner where the right one may be another. */
+/* The time that a listener has to answer. It is shorter for shared addresses, where another one may be rank 0. */
 #define ATTEMPT_TIMEOUT_NS ((int64_t)5000000000)
 #define SHARED_ATTEMPT_TIMEOUT_NS ((int64_t)1000000000)
 enum { MIN_BACKOFF_MS = 2, MAX_BACKOFF_MS = 100 };
@@ -22,12 +22,12 @@ struct client {
 	struct collet_bootstrap_state *state;
 	struct collet_handshake handshake;
 	struct collet_link link;
-	char missing_report[COLLET_ERROR_BYTES]; /* rank 0's latest word on who is missing */
-	char last_failure[COLLET_ERROR_BYTES]; /* why the last attempt failed */
-	bool is_last_refusal;
+	char missing_report[COLLET_ERROR_BYTES]; /* rank 0's latest sentence on missing ranks */
+	char last_failure[COLLET_ERROR_BYTES]; /* the reason of the last failed attempt */
+	bool is_last_refusal;            /* last_failure is a refusal by rank 0 */
 };
 
-/* COLLET_OK: ready, or a timeout that leaves it to the deadline. */
+/* Waits for the socket. Returns COLLET_OK also after a timeout: the caller checks its deadline. */
 static collet_status wait_for(int socket, bool write, int64_t deadline)
 {
 	struct pollfd item = { .fd = socket, .events = write ? POLLOUT : POLLIN };
@@ -64,8 +64,8 @@ static collet_status run_handshake(struct client *client, int socket)
 	return status;
 }
 
-/* Where the others will find this rank: at the address from which it reaches rank 0, unless that is loopback or a Unix
- * socket and ranks of other hosts may come. */
+/* Opens this rank's listeners, on the address from which it has reached rank 0. If that is loopback or a Unix socket,
+ * and ranks of other hosts may connect, chooses another one. */
 static collet_status open_listeners(struct client *client, const struct collet_address *root)
 {
 	const struct collet_launch *launch = client->state->launch;
@@ -92,7 +92,7 @@ static void close_listeners(struct collet_bootstrap *b)
 	b->listen_tcp = b->listen_unix = -1;
 }
 
-/* The card, and behind it where this rank is bound. */
+/* Sends the peer info, followed by this rank's CPU binding. */
 static collet_status send_peer_info(struct client *client)
 {
 	const struct collet_bootstrap_state *state = client->state;
@@ -107,7 +107,7 @@ static collet_status send_peer_info(struct client *client)
 	return collet_link_send(&client->link, &frame, text);
 }
 
-/* Tells how this host is built. One that hwloc cannot read is no reason not to meet. */
+/* Sends this host's topology, or an empty frame if hwloc cannot read it: that is no reason to fail. */
 static collet_status send_machine(struct client *client)
 {
 	const struct collet_bootstrap_state *state = client->state;
@@ -124,7 +124,7 @@ static collet_status send_machine(struct client *client)
 	return status;
 }
 
-/* Card out, table in. COLLET_ERR_TRANSPORT: the connection broke before the table. */
+/* Sends the peer info and receives the peer table. Returns COLLET_ERR_TRANSPORT if the connection broke before. */
 static collet_status exchange_peer_infos(struct client *client)
 {
 	struct collet_bootstrap_state *state = client->state;
@@ -162,7 +162,8 @@ static collet_status exchange_peer_infos(struct client *client)
 	return status;
 }
 
-/* COLLET_OK: met. COLLET_ERR_TRANSPORT: try again. Else it is over. */
+/* Runs the bootstrap with the listener at this address. COLLET_OK: done. COLLET_ERR_TRANSPORT: try again. Others are
+ * final. */
 static collet_status join_at(struct client *client, const struct collet_address *address)
 {
 	struct collet_bootstrap_state *state = client->state;
@@ -188,7 +189,7 @@ static collet_status join_at(struct client *client, const struct collet_address 
 	return status;
 }
 
-/* Is this refusal perhaps somebody else's, met at a place where several may listen? */
+/* True if the refusal may come from another job, which listens at the same shared address. */
 static bool is_other_job(const struct client *client)
 {
 	return client->state->store.kind->is_shared && client->handshake.refusal == COLLET_REFUSAL_JOB;
@@ -200,7 +201,7 @@ static collet_status try_address(struct client *client, const struct collet_addr
 	collet_status status = join_at(client, address);
 	if (status != COLLET_ERR_TRANSPORT && !(status && is_other_job(client)))
 		return status;
-	/* What says more is kept: a refusal rather than a closed door. */
+	/* A refusal says more than a failed connection: keep it. */
 	const bool refusal = client->handshake.refusal != COLLET_REFUSAL_NONE;
 	if (refusal || !client->is_last_refusal)
 		snprintf(client->last_failure, sizeof(client->last_failure), "%.128s: %.800s",

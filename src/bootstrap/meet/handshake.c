@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct collet_handshake_ask) == 216, "no padding on the wi
 _Static_assert(sizeof(struct collet_handshake_answer) == 144, "no padding on the wire");
 _Static_assert(sizeof(struct collet_handshake_verdict) == 40, "no padding on the wire");
 
-/* What is waited for. */
+/* Each state names what the handshake waits for. advance() relies on the order within each role. */
 enum handshake_state {
 	CONNECTING, SENDING_ASK, AWAITING_ANSWER, SENDING_PROOF, AWAITING_VERDICT,  /* initiator */
 	AWAITING_ASK, SENDING_ANSWER, AWAITING_PROOF, SENDING_VERDICT,              /* acceptor */
@@ -29,7 +29,7 @@ static collet_status make_mac(struct collet_handshake *h, const char *role, uint
 	return collet_mac(mac, h->config.key, h->config.key_bytes, &h->transcript, sizeof(h->transcript));
 }
 
-/* A peer's text, made fit for a sentence. */
+/* Makes a peer's text printable, and returns it. */
 static const char *sanitize(char *text, size_t bytes)
 {
 	text[bytes - 1] = 0;
@@ -141,7 +141,8 @@ static collet_status send_bytes(struct collet_handshake *h, const void *message,
 	return COLLET_OK;
 }
 
-/* check_magic: the message starts with it; whoever speaks something else is found out by the first 8 bytes. */
+/* Receives one message. With check_magic it must start with the magic bytes. These are checked as they arrive, so
+ * another protocol is detected within the first 8 bytes. */
 static collet_status receive_bytes(struct collet_handshake *h, void *message, size_t bytes, bool check_magic)
 {
 	while (h->moved < bytes) {
@@ -174,11 +175,11 @@ static collet_status check_connected(struct collet_handshake *h)
 		return collet_fail(COLLET_ERR_TRANSPORT, "cannot connect: %s", strerror(error));
 	struct sockaddr_storage peer, self;
 	socklen_t peer_bytes = sizeof(peer), self_bytes = sizeof(self);
-	/* no error yet, and not connected either */
+	/* There may be no error yet although the socket is not connected. */
 	if (getpeername(h->socket, (struct sockaddr *)&peer, &peer_bytes) < 0)
 		return errno == ENOTCONN ? COLLET_PENDING : fail_broken();
-	/* The kernel may choose, for a port of this host where nobody listens, that very port as ours: TCP then
-	 * connects us to ourselves. */
+	/* If nobody listens on a port of this host, the kernel may choose that very port as our own. TCP then connects
+	 * the socket to itself. */
 	if (peer.ss_family != AF_UNIX && getsockname(h->socket, (struct sockaddr *)&self, &self_bytes) == 0 &&
 	    self_bytes == peer_bytes && memcmp(&self, &peer, peer_bytes) == 0)
 		return collet_fail(COLLET_ERR_TRANSPORT, "cannot connect: nobody listens there");
@@ -193,9 +194,9 @@ static collet_status check_answer(struct collet_handshake *h)
 	if (answer->refusal != COLLET_REFUSAL_NONE)
 		return fail_refused(h, answer->refusal < COLLET_REFUSAL_COUNT ? (enum collet_refusal)answer->refusal :
 			COLLET_REFUSAL_PURPOSE);
+	/* Without this check, the other end could turn the authentication off. */
 	if (answer->has_key != (h->config.key_bytes != 0))
-		return fail_refused(h, COLLET_REFUSAL_SECRET); /* never proceed unproven because the other end says
-		                                                  so */
+		return fail_refused(h, COLLET_REFUSAL_SECRET);
 	return make_mac(h, "initiator", h->proof.mac);
 }
 
@@ -240,7 +241,7 @@ static collet_status check_proof(struct collet_handshake *h)
 	return make_mac(h, "acceptor", h->verdict.mac);
 }
 
-/* Does what the state says; COLLET_OK: and it is done, *next is the state after it. */
+/* Executes the current state. COLLET_OK: it is done, and *next is the state that follows. */
 static collet_status advance(struct collet_handshake *h, uint32_t *next)
 {
 	collet_status status;

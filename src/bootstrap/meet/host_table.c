@@ -8,7 +8,7 @@
 
 struct collet_binding {
 	uint64_t host;
-	uint32_t bytes;                  /* 0: it could not say */
+	uint32_t bytes;                  /* of mask; 0: not known */
 	uint8_t mask[];
 };
 
@@ -16,10 +16,10 @@ enum { NO_RANK = UINT32_MAX };
 
 struct collet_host_entry {
 	uint64_t host;
-	uint32_t ranks;                  /* that have come, and not gone */
-	uint32_t asked_rank;             /* the rank that was asked and has not answered; NOBODY */
+	uint32_t ranks;                  /* registered ones */
+	uint32_t asked_rank;             /* the rank that was asked and has not answered, or NO_RANK */
 	bool answered;
-	struct collet_machine machine;   /* without cpus: not known */
+	struct collet_machine machine;   /* no cpus: not known */
 };
 
 collet_status collet_host_table_init(struct collet_host_table *table, uint32_t size)
@@ -44,7 +44,8 @@ void collet_host_table_deinit(struct collet_host_table *table)
 	*table = (struct collet_host_table){ 0 };
 }
 
-/* Every site but empty ones has a rank, and one more rank is about to come: there is room. */
+/* Finds the entry of a host, or makes one. There is room: every other entry that is not empty has a registered rank,
+ * and the caller is about to add one more. */
 static struct collet_host_entry *find_or_add_host(struct collet_host_table *table, uint64_t host)
 {
 	struct collet_host_entry *empty = NULL;
@@ -124,7 +125,7 @@ bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t ran
 	entry->asked_rank = NO_RANK;
 	entry->answered = true;
 	table->unanswered_count--;
-	/* Without memory for it, the host is one that nothing is known of. */
+	/* Without memory for it, the host's topology stays unknown. */
 	entry->machine.cpus = count ? malloc(bytes) : NULL;
 	if (entry->machine.cpus) {
 		memcpy(entry->machine.cpus, cpus, bytes);
@@ -133,7 +134,7 @@ bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t ran
 	return true;
 }
 
-/* How many hardware threads the ranks of a host may use together, as far as their bindings say; 0: they do not. */
+/* Counts the hardware threads that the ranks of a host may use together. Returns 0 if no binding is known. */
 static uint32_t count_threads(const struct collet_host_table *table, const struct collet_host_entry *entry)
 {
 	uint8_t all[COLLET_BINDING_BYTES] = { 0 };
@@ -148,7 +149,8 @@ static uint32_t count_threads(const struct collet_host_table *table, const struc
 	return count;
 }
 
-/* The same, and no more than the tightest CPU quota leaves; where bindings cannot be read, what a rank may use. */
+/* Does the same, limited by the tightest CPU quota. The result is at least the usable_cores of each rank whose binding
+ * is not known, if the quota allows it. */
 static uint32_t count_cores(const struct collet_host_table *table, const struct collet_host_entry *entry,
 	const struct collet_peer_info *infos)
 {

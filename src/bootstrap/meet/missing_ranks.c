@@ -1,4 +1,4 @@
-/* Who has not come to a rendezvous: told to those who wait, and in the sentence that ends it. */
+/* Reports which ranks are missing: to the clients that wait, and in the error when the time is over. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ void collet_missing_describe(const struct collet_bootstrap_root *root, char *tex
 		uint32_t last = r;
 		while (last + 1 < launch->size && !root->registered[last + 1])
 			last++;
-		/* the rest of the sentence matters more than the last of a thousand ranks */
+		/* The list may fill half of the text: the rest of the sentence matters more than the last ranks. */
 		if (used + 64 > bytes / 2) {
 			used += (size_t)snprintf(text + used, bytes - used, ", ... (%u in all)", missing);
 			break;

@@ -1,4 +1,5 @@
-/* The table that ends the rendezvous: an outcome, and on success every rank's card and rank 0's blob. */
+/* Packs and unpacks the peer table, which ends the bootstrap: an outcome, and on success the peer infos of all ranks
+ * and rank 0's blob. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 struct peer_table_header {
 	uint32_t outcome;        /* enum collet_status */
-	uint32_t size;           /* cards; 0 on failure */
+	uint32_t size;           /* number of peer infos; 0 on failure */
 	uint64_t blob_bytes;
 	uint32_t sentence_bytes;
 	uint32_t reserved0;

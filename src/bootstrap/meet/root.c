@@ -1,5 +1,6 @@
-/* Rank 0: listens, takes everybody's card, then sends everybody the table. Strangers, late handshakes and ranks that
- * come and go cost a slot for a while and nothing else; only the deadline ends the wait. */
+/* Runs the bootstrap on rank 0, the root: listens, collects the peer infos of all ranks, then sends all ranks the peer
+ * table. Strangers, slow handshakes and ranks that reconnect only use a slot for a while. The wait ends when all ranks
+ * are registered, or at the deadline. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,9 +11,9 @@
 
 #include "bootstrap/meet/root.h"
 
-enum { SEND_ERROR_MS = 1000 };           /* for sending why it failed */
+enum { SEND_ERROR_MS = 1000 };           /* time limit for sending the error */
 
-/* ---- The doors ---- */
+/* ---- Listeners ---- */
 
 static collet_status register_listeners(struct collet_bootstrap_root *root)
 {
@@ -36,7 +37,7 @@ static int *find_listener(struct collet_bootstrap_root *root, void *source)
 static void accept_all(struct collet_bootstrap_root *root, int listener)
 {
 	struct collet_address from;
-	for (int i = 0; i < 64; i++) {  /* then look at those inside again */
+	for (int i = 0; i < 64; i++) {  /* then serve the accepted clients again */
 		int socket = collet_socket_accept(listener, &from);
 		if (socket >= 0) {
 			collet_root_accept_client(root, socket, &from);
@@ -45,14 +46,14 @@ static void accept_all(struct collet_bootstrap_root *root, int listener)
 		if (errno == EINTR || errno == ECONNABORTED)
 			continue;
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-			poll(NULL, 0, 10);  /* no descriptor is free; strangers will time out */
+			poll(NULL, 0, 10);  /* no descriptor is free until some clients time out */
 		return;
 	}
 }
 
-/* ---- The two halves ---- */
+/* ---- Collecting peer infos, sending the table ---- */
 
-/* This rank is a member from the start. */
+/* Adds rank 0, which is registered from the start. */
 static collet_status add_own_rank(struct collet_bootstrap_root *root)
 {
 	uint8_t binding[COLLET_BINDING_BYTES];
@@ -72,7 +73,7 @@ static collet_status collect_peer_infos(struct collet_bootstrap_root *root)
 			wake = state->deadline;
 		if (root->reported_count != root->registered_count && wake > root->report_at)
 			wake = root->report_at;
-		/* One event a time: serving one guest may drop another whose event would still be in the array. */
+		/* One event at a time: serving one client may free another whose event would still be in the array. */
 		int count = epoll_wait(root->epoll_fd, &event, 1, collet_deadline_ms(wake, 1000));
 		if (count < 0 && errno != EINTR)
 			return collet_fail(COLLET_ERR_SYSTEM, "epoll_wait: %s", strerror(errno));
@@ -98,8 +99,8 @@ static collet_status collect_peer_infos(struct collet_bootstrap_root *root)
 	return COLLET_OK;
 }
 
-/* Gives everybody the same bytes; waits while some of them do not leave, until the deadline. A member that breaks now
- * is left to the control plane, which tells the others. */
+/* Sends the same frame to all registered clients, and waits until it is sent or the deadline passes. If a connection
+ * breaks now, the control plane will notice and tell the others. */
 static void send_to_all(
 	struct collet_bootstrap_root *root, const struct collet_frame *frame, const void *data, int64_t deadline)
 {
@@ -156,8 +157,7 @@ static void keep_control_sockets(struct collet_bootstrap_root *root)
 	for (uint32_t r = 1; r < b->control_socket_count; r++) {
 		struct collet_link *link = &root->registered[r]->link;
 		if (collet_link_has_queued(link))
-			/* the deadline passed before it had its table: it is lost, and closed with the guests */
-			continue;
+			continue;  /* the deadline passed before it had the table: the rank is lost */
 		epoll_ctl(root->epoll_fd, EPOLL_CTL_DEL, link->socket, NULL);
 		b->control_sockets[r] = collet_link_release(link);
 	}
@@ -178,8 +178,8 @@ static collet_status run(struct collet_bootstrap_root *root)
 	}
 	if (!status)
 		status = collect_peer_infos(root);
-	/* Before anybody hears that all is well: who has heard may start the next rendezvous of this name at once, and
-	 * must not knock at the door of this one. */
+	/* Close before sending the table. A rank that has it may start another bootstrap of the same name, and must not
+	 * reach the listeners of this one. */
 	collet_root_listeners_close(&root->listeners);
 	state->store.kind->withdraw(&state->store);
 	status = send_peer_table(root, status);

@@ -1,4 +1,5 @@
-/* Rank 0's side of each connection of a rendezvous: a stranger shakes hands, hands in its card and is a member then. */
+/* Serves the clients on rank 0. A client finishes the handshake, sends its peer info, and is registered then. If it is
+ * asked, it also sends its host's topology. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #include "bootstrap/meet/root.h"
 
-enum { MAX_UNREGISTERED = 4096 };        /* strangers at once; the oldest gives way */
+enum { MAX_UNREGISTERED = 4096 };        /* when there are more, the oldest is dropped */
 
 void collet_root_drop_client(struct collet_bootstrap_root *root, struct collet_root_client *client)
 {
@@ -27,7 +28,7 @@ void collet_root_drop_client(struct collet_bootstrap_root *root, struct collet_r
 	} else {
 		root->unregistered_count--;
 	}
-	/* Closing alone would leave it in the set while a forked child has a copy. */
+	/* close() alone would leave it in the epoll set while a forked child has a copy. */
 	if (client->link.socket >= 0)
 		epoll_ctl(root->epoll_fd, EPOLL_CTL_DEL, client->link.socket, NULL);
 	collet_link_deinit(&client->link);
@@ -98,7 +99,7 @@ void collet_root_accept_client(struct collet_bootstrap_root *root, int socket, c
 		reject(root, client);
 }
 
-/* Sends one guest the sentence that ends its wait, as well as it can at once. */
+/* Rejects a client, and sends it the reason if the socket accepts it now. */
 static void reject_with_reason(
 	struct collet_bootstrap_root *root, struct collet_root_client *client, collet_status status)
 {
@@ -114,6 +115,7 @@ static void reject_with_reason(
 	reject(root, client);
 }
 
+/* True if the client is connected, and silent or about to send the topology that it was asked for. */
 static bool is_alive(const struct collet_bootstrap_root *root, const struct collet_root_client *client)
 {
 	char byte;
@@ -123,7 +125,7 @@ static bool is_alive(const struct collet_bootstrap_root *root, const struct coll
 	return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
-/* Its place in the list of hosts; the second of a host to come is asked how it is built. */
+/* Adds a client to the host table. The second rank of a host is asked for the topology. */
 static void add_to_host_table(struct collet_bootstrap_root *root, struct collet_root_client *client,
 	const uint8_t *binding, uint32_t binding_bytes)
 {
@@ -139,7 +141,7 @@ static void add_to_host_table(struct collet_bootstrap_root *root, struct collet_
 		reject(root, client);
 }
 
-/* The one thing that a member has to say before the table, if it was asked. */
+/* Receives a host's topology, the only frame that a registered client may send before the table. */
 static void receive_machine(struct collet_bootstrap_root *root, struct collet_root_client *client)
 {
 	const struct collet_link *link = &client->link;
@@ -220,7 +222,8 @@ void collet_root_serve_client(struct collet_bootstrap_root *root, struct collet_
 			reject(root, client);
 		return;
 	}
-	/* A member says nothing more before the table: it is gone, or out of its mind. It may come again. */
+	/* A registered client that was not asked must be silent until it has the table. Input means that it is gone or
+	 * faulty. It may connect again. */
 	status = collet_link_flush(&client->link);
 	watch_write(root, client, status == COLLET_PENDING);
 	if (!(status && status != COLLET_PENDING) && collet_host_table_is_asked(&root->hosts, client->rank)) {
@@ -237,14 +240,15 @@ void collet_root_serve_client(struct collet_bootstrap_root *root, struct collet_
 	}
 }
 
-/* Strangers, oldest first; all have the same time, so the first that has some left ends it. */
+/* Walks the unregistered clients, oldest first. All have the same time limit, so the first one with time left ends the
+ * walk. */
 int64_t collet_root_expire_clients(struct collet_bootstrap_root *root)
 {
 	for (struct collet_root_client *client = root->oldest, *newer; client; client = newer) {
 		newer = client->previous;
 		if (client->stage == CLIENT_REGISTERED)
 			continue;
-		/* With something of its unheard it is we who are late: the next event is heard first. */
+		/* With unread input it is this rank that is late: serve that input first. */
 		if (!collet_deadline_passed(client->deadline) || collet_socket_has_input(client->link.socket))
 			return client->deadline;
 		collet_fail(COLLET_ERR_TRANSPORT, "it did not finish the handshake in time");

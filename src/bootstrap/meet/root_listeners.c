@@ -1,4 +1,4 @@
-/* Where rank 0 listens while the others come. */
+/* Opens and closes the listeners of rank 0 during the bootstrap. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,8 @@ void collet_root_listeners_close(struct collet_root_listeners *listeners)
 	}
 }
 
-/* Where the name of rank 0's host is loopback on that host itself, its own ranks come there, and others elsewhere. */
+/* Listens on a second address if the name of rank 0's host resolves to loopback on that host itself. Then ranks of this
+ * host connect to loopback, and ranks of other hosts to the second address. */
 static collet_status listen_second(struct collet_root_listeners *listeners, struct collet_bootstrap_state *state)
 {
 	const struct collet_launch *launch = state->launch;
@@ -51,8 +52,8 @@ static collet_status listen_fixed(struct collet_root_listeners *listeners, struc
 		if (collet_interface_allows(launch->interface, &address))
 			status = collet_socket_listen(&address, 0, 0, &listeners->sockets[1]);
 		if (status == COLLET_ERR_UNSUPPORTED) {
-			/* The name that others use is not an address of this host (translated on the way), or one that
-			 * the user does not want: the same port where he does. */
+			/* The name is not an address of this host (it may be translated on the way), or the user's
+			 * list excludes it: take an allowed address with the same port. */
 			status = collet_interface_choose(launch->interface, &addresses->tcp[i], &address);
 			if (status)
 				continue;
@@ -64,7 +65,7 @@ static collet_status listen_fixed(struct collet_root_listeners *listeners, struc
 			status = listen_second(listeners, state);
 			if (status != COLLET_ERR_BUSY)
 				return status;
-			/* free here and taken there: another port, if there are several to try */
+			/* The port is free on one address and in use on the other: try the next one. */
 			collet_root_listeners_close(listeners);
 		}
 	}
@@ -95,7 +96,7 @@ static collet_status listen_announced(struct collet_root_listeners *listeners, s
 	return status ? status : state->store.kind->announce(&state->store, &addresses);
 }
 
-/* Again while the address is taken: by the same job's last run, as a rule. */
+/* Retries while the address is in use, usually by the last run of the same job. */
 collet_status collet_root_listeners_open(struct collet_root_listeners *listeners, struct collet_bootstrap_state *state)
 {
 	const struct collet_store_kind *kind = state->store.kind;

@@ -1,3 +1,4 @@
+/* Chooses the kind of store, and implements the two that compute the addresses of rank 0 instead of carrying them. */
 #include "bootstrap/store/store.h"
 
 #include <stdio.h>
@@ -10,8 +11,8 @@
 
 collet_status collet_store_unix_name(const char *name, char unix_name[64])
 {
-	/* The name is hashed to have one length; the user is in it, so that users do not meet by accident. On purpose
-	 * neither: the kernel tells each end who the other is. */
+	/* Hashing gives the name a fixed length. The user's number in it keeps users apart by accident only. Against
+	 * intent, the kernel tells each end which user the other end is. */
 	uint8_t mac[COLLET_MAC_BYTES];
 	char hex[33];
 	collet_status status = collet_mac(mac, "rendezvous", 10, name, strlen(name));
@@ -28,7 +29,7 @@ uint16_t collet_store_scan_port(uint16_t port, const char *job, uint32_t i)
 	for (const char *c = job; *c; c++)
 		hash = (hash ^ (uint8_t)*c) * 16777619u;
 	const uint32_t span = 128, offset = 1 + (hash % span + i) % span;
-	/* Below instead of above where the numbers end. */
+	/* Goes below the port where adding would exceed the highest port. */
 	return (uint16_t)(port + offset <= UINT16_MAX ? port + offset : port - offset);
 }
 

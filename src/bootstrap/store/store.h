@@ -1,5 +1,6 @@
-/* A store answers one question: where does rank 0 listen? Four kinds behind one table: "tcp" and "unix" know it from
- * the launch itself, "file" and the user's callbacks carry a short text from rank 0 to the others. */
+/* Finds where rank 0 listens. There are four kinds of stores, behind one table of functions. "tcp" and "unix" compute
+ * the addresses from struct collet_launch. "file" and the user's callbacks carry a short text from rank 0 to the
+ * others. */
 #ifndef COLLET_BOOTSTRAP_STORE_STORE_H
 #define COLLET_BOOTSTRAP_STORE_STORE_H
 
@@ -8,12 +9,12 @@
 
 enum { COLLET_MAX_ROOT_ADDRESSES = 64, COLLET_SCAN_PORTS = 16 };
 
-/* Where rank 0 listens, or may listen; tried in order. */
+/* The addresses where rank 0 listens or may listen. Clients try them in order. */
 struct collet_root_addresses {
 	bool has_unix;
-	uint64_t host_id;                /* of whom the Unix name is; 0: of everybody's host, there is only one */
+	uint64_t host_id;                /* host of the Unix socket; 0 if all ranks are on one host */
 	char unix_name[64];              /* abstract Unix name */
-	struct collet_address tcp[COLLET_MAX_ROOT_ADDRESSES]; /* TCP */
+	struct collet_address tcp[COLLET_MAX_ROOT_ADDRESSES];
 	uint32_t tcp_count;
 };
 
@@ -21,32 +22,34 @@ struct collet_store {
 	const struct collet_store_kind *kind;
 	const struct collet_launch *launch;
 	char key[320];                   /* file: its path; callbacks: the key */
-	char announced[1024];            /* rank 0: what it has written, to take away only that */
+	char announced[1024];            /* rank 0: the text it wrote; withdraw() removes only that */
 };
 
 struct collet_store_kind {
 	const char *name;
-	bool is_fixed; /* find() tells rank 0 too where to listen; else rank 0 chooses and announces */
-	bool is_shared; /* others may legitimately listen where find() points: another job there is passed by */
-	/* COLLET_PENDING: not known yet. May wait, but not beyond a second or so. */
+	bool is_fixed;                   /* find() also tells rank 0 where to listen; else it chooses and announces */
+	bool is_shared;                  /* other jobs may listen at these addresses; clients skip them */
+	/* Finds the addresses. Returns COLLET_PENDING if they are not known yet. May wait for about a second. */
 	collet_status (*find)(struct collet_store *store, struct collet_root_addresses *addresses);
+	/* On rank 0: publishes its addresses. */
 	collet_status (*announce)(struct collet_store *store, const struct collet_root_addresses *addresses);
+	/* On rank 0: removes what announce() has written. */
 	void (*withdraw)(struct collet_store *store);
 };
 
 collet_status collet_store_init(struct collet_store *store, const struct collet_launch *launch);
 
-/* "unix:NAME" -> the abstract name that this user's ranks meet at. */
+/* Computes the abstract name for "unix:NAME", which contains the user's number. */
 collet_status collet_store_unix_name(const char *name, char unix_name[64]);
-/* The i-th port tried above a port that the launcher holds, i < COLLET_SCAN_PORTS: it depends on the job, so that jobs
- * seldom try the same ones; documented in collet(7). */
+/* Returns the i-th port to try above a port that the launcher uses, i < COLLET_SCAN_PORTS. It depends on the job, so
+ * two jobs seldom try the same ports. Documented in collet(7). */
 uint16_t collet_store_scan_port(uint16_t port, const char *job, uint32_t i);
 
-/* May ranks of other hosts come there? Then no listener may be on loopback, even if the way to rank 0 is: Debian gives
- * a host's own name the address 127.0.1.1. */
+/* True if ranks of other hosts may use this store. Then no listener may be on loopback, even if rank 0's name resolves
+ * to it: Debian gives a host's own name the address 127.0.1.1. */
 bool collet_store_spans_hosts(const struct collet_launch *launch);
 
-/* For error texts: "tcp://node7:29500", "the caller's store". */
+/* Returns a name for error texts: "tcp://node7:29500", "the caller's store". */
 const char *collet_store_describe(const struct collet_launch *launch);
 
 #endif

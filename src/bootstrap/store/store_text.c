@@ -1,7 +1,7 @@
-/* A file in a shared folder, or the user's own key-value store. Both may still hold what an earlier run of the same job
- * left when it was killed. That does no harm: its address names a random socket that is gone, or a port where either
- * nobody answers or somebody who fails the handshake; the others then ask the store again, until rank 0 of this run has
- * written over it. */
+/* Carries the addresses of rank 0 in a file of a shared folder, or in the user's own key-value store. Both may still
+ * contain the text of an earlier run of the same job that was killed. That does no harm: it names a random socket that
+ * no longer exists, or a port where nobody answers or the handshake fails. Clients then read the store again, until
+ * rank 0 of this run has overwritten the text. */
 #include "bootstrap/store/store_text.h"
 
 #include <arpa/inet.h>
@@ -117,7 +117,7 @@ static collet_status file_find(struct collet_store *store, struct collet_root_ad
 	return collet_root_addresses_read(addresses, text) ? COLLET_OK : COLLET_PENDING;
 }
 
-/* Written aside and renamed, so that nobody reads a half. */
+/* Writes a temporary file and renames it, so nobody reads half of it. */
 static collet_status file_announce(struct collet_store *store, const struct collet_root_addresses *addresses)
 {
 	char temporary[400];
@@ -203,7 +203,7 @@ static collet_status callback_announce(struct collet_store *store, const struct 
 
 static void callback_withdraw(struct collet_store *store)
 {
-	/* There is no callback to delete; a later run writes over it. */
+	/* There is no callback that deletes; a later run overwrites the text. */
 }
 
 collet_status collet_store_callback_init(struct collet_store *store)
