@@ -1,3 +1,5 @@
+/* Runs the control thread. Other threads queue commands for it and wake it by an eventfd. It runs commands, timers and
+ * one epoll event in turn, and sleeps until the next timer. */
 #include "control/internal.h"
 
 #include <assert.h>
@@ -12,7 +14,7 @@
 
 #include "core/status.h"
 
-/* While a conduit opens, it is asked at least this often. */
+/* While an endpoint opens, its watch is called at least this often. */
 #define WATCH_INTERVAL_NS ((int64_t)10000000)
 
 bool control_register(struct collet_control *control, int fd, uint32_t events, struct source *source)
@@ -27,7 +29,7 @@ void control_modify(struct collet_control *control, int fd, uint32_t events, str
 	epoll_ctl(control->epoll_fd, EPOLL_CTL_MOD, fd, &event);
 }
 
-/* Always before closing: closing alone does not take a descriptor out of the set while a forked child has a copy. */
+/* Must precede close(): close() alone leaves a descriptor in the epoll set while a forked child has a copy. */
 void control_unregister(struct collet_control *control, int fd)
 {
 	epoll_ctl(control->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
@@ -39,7 +41,7 @@ static void wake(struct collet_control *control)
 {
 	const uint64_t one = 1;
 	ssize_t written = write(control->wake_fd, &one, sizeof(one));
-	(void)written;  /* it only fails when the counter is full, and then the thread is awake */
+	(void)written;  /* fails only if the counter is full, and then the thread is awake */
 }
 
 static void submit_command(struct collet_control *control, struct control_command *command)
@@ -109,8 +111,8 @@ bool collet_control_watch(struct collet_control *control, int fd, bool (*ready)(
 	watch->ready = ready;
 	watch->context = context;
 	watch->socket = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-	/* Edge triggered: what ready() leaves unread must not keep the thread busy. Without a place in the set the
-	 * regular asking is left. */
+	/* Edge triggered, because input that ready() leaves unread must not keep the thread busy. If it cannot be
+	 * registered, the timer still calls ready(). */
 	if (watch->socket >= 0)
 		(void)control_register(control, watch->socket, EPOLLIN | EPOLLET, &watch->source);
 	watch->next = control->watches;
@@ -142,7 +144,7 @@ static void serve_watch(struct collet_control *control, struct watch *watch)
 static int64_t watch_timers(struct collet_control *control)
 {
 	if (collet_deadline_passed(control->watches_at)) {
-		/* ready() may add watches, in front of these; only drop_watch() takes any away. */
+		/* ready() may add watches in front of these; only drop_watch() removes any. */
 		for (struct watch *watch = control->watches, *next; watch; watch = next) {
 			next = watch->next;
 			serve_watch(control, watch);
@@ -194,7 +196,7 @@ static int64_t tick_timer(struct collet_control *control, uint32_t tick_ms)
 		config->events->tick(config->context);
 		control->tick_at = collet_deadline_after(interval);
 	} else if (control->tick_at > collet_deadline_after(interval)) {
-		control->tick_at = collet_deadline_after(interval);  /* new, or shorter than before */
+		control->tick_at = collet_deadline_after(interval);  /* the interval is new or shorter than before */
 	}
 	return control->tick_at;
 }
@@ -205,7 +207,7 @@ static void serve(struct collet_control *control, struct source *source)
 	switch (source->kind) {
 	case SOURCE_WAKE: {
 		ssize_t got = read(control->wake_fd, &count, sizeof(count));
-		(void)got;  /* it is there to wake, and has */
+		(void)got;  /* only resets the eventfd; its value has no meaning */
 		break;
 	}
 	case SOURCE_LISTENER:
@@ -245,7 +247,7 @@ static void *run(void *data)
 		wake_at = earlier(wake_at, tick_timer(control, tick_ms));
 		wake_at = earlier(wake_at, control_pending_timers(control));
 		wake_at = earlier(wake_at, watch_timers(control));
-		/* One event a time: serving one source may free another, whose event would still be in the array. */
+		/* One event at a time: serving one source may free another whose event would still be in the array. */
 		struct epoll_event event;
 		int timeout = wake_at == COLLET_NEVER ? -1 : collet_deadline_ms(wake_at, 60000);
 		if (epoll_wait(control->epoll_fd, &event, 1, timeout) > 0)
@@ -255,7 +257,7 @@ static void *run(void *data)
 	return NULL;
 }
 
-/* ---- Making and ending ---- */
+/* ---- Creation and destruction ---- */
 
 static void free_all(struct collet_control *control)
 {
@@ -282,7 +284,7 @@ static collet_status create_links(struct collet_control *control)
 	control->link_count = config->rank == 0 ? config->size : 1;
 	control->links = calloc(control->link_count, sizeof(*control->links));
 	control->gone = calloc(config->size, sizeof(*control->gone));
-	/* Also if something is missing: a link of zeros would be one of descriptor 0. */
+	/* Also after a failed allocation: free_all() would close descriptor 0 of a zeroed link. */
 	for (uint32_t i = 0; control->links && i < control->link_count; i++) {
 		struct control_link *link = &control->links[i];
 		link->source.kind = SOURCE_LINK;
@@ -312,7 +314,7 @@ static collet_status register_all(struct collet_control *control)
 			continue;
 		if (b->control_sockets[i] >= 0) {
 			ok = control_register(control, b->control_sockets[i], EPOLLIN, &link->source);
-		} else {  /* it was lost while the rendezvous ended */
+		} else {  /* it was lost while the bootstrap ended */
 			link->failed = true;
 			control->failed_count++;
 			strcpy(link->reason, "its connection broke at the end of the rendezvous");
@@ -325,7 +327,7 @@ static collet_status start_thread(struct collet_control *control)
 {
 	sigset_t all, before;
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for the user's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before);  /* leaves signals to the user's threads */
 	int error = pthread_create(&control->thread, NULL, run, control);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error)
@@ -405,7 +407,8 @@ void collet_control_atfork_child(struct collet_control **out)
 	if (!control)
 		return;
 	*out = NULL;
-	/* The epoll set is the parent's too: closing our copy first makes what follows leave it alone. */
+	/* The child shares the epoll set with the parent. Without our copy of its descriptor, the calls below cannot
+	 * change it. */
 	close(control->epoll_fd);
 	control->epoll_fd = -1;
 	while (control->watches)

@@ -1,5 +1,5 @@
-/* The star: every rank has one connection, to rank 0, which relays. It carries small messages, and the news that a rank
- * is gone, which the closing of its connection tells rank 0 first. */
+/* Implements the hub: every rank has one connection, to rank 0, which relays small messages. When the connection of a
+ * rank ends, rank 0 reports to all others that this rank is gone. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -29,8 +29,8 @@ static void send_on(
 		return;
 	collet_status status = collet_link_send(&link->connection, frame, data);
 	if (status == COLLET_ERR_TRANSPORT) {
-		/* It has closed its end, perhaps after a good-bye that waits on the way in: the end of that, which
-		 * wakes control_hub_serve(), decides whether it has left or is lost. */
+		/* The peer has closed its end, and may have said bye before. control_hub_serve() reads the remaining
+		 * input, and then knows whether the peer left in order. */
 		link->is_send_broken = true;
 		return;
 	}
@@ -44,7 +44,7 @@ static void send_on(
 	}
 }
 
-/* Rank 0: to whom it is for, but for who sent it and this rank. */
+/* Relays a frame on rank 0 to its receiver, or to all ranks except its sender and rank 0. */
 static void relay(struct collet_control *control, const struct collet_frame *frame, const void *data)
 {
 	if (frame->to != COLLET_CONTROL_ALL_RANKS) {
@@ -84,18 +84,18 @@ static void deliver(struct collet_control *control, const struct collet_frame *f
 void control_hub_process_died(struct collet_control *control, uint32_t rank)
 {
 	struct control_link *link = &control->links[control->config.rank == 0 ? rank : 0];
-	control_hub_serve(control, link);  /* its last words */
+	control_hub_serve(control, link);  /* reads what it sent before it died */
 	fail_link(control, link, "its process has ended");
 }
 
-/* Of its own host's ranks, but not of rank 0, which is here. */
+/* True if a rank may report this death: of a rank of its own host, but not of rank 0, which is this one. */
 static bool may_report(const struct collet_control *control, uint32_t rank, uint32_t dead)
 {
 	const struct collet_peer_info *infos = control->config.bootstrap->peer_infos;
 	return dead != 0 && dead < control->config.size && infos[dead].host_id == infos[rank].host_id;
 }
 
-/* Rank 0: a frame from a rank, believed only in what that rank may say. */
+/* Handles a frame on rank 0. Its sender may say only what concerns itself: from is overwritten. */
 static void handle_from_rank(struct collet_control *control, struct control_link *link)
 {
 	struct collet_frame frame = link->connection.frame;
@@ -116,7 +116,7 @@ static void handle_from_rank(struct collet_control *control, struct control_link
 	}
 }
 
-/* Other ranks: a frame from rank 0, its own or relayed. */
+/* Handles a frame on another rank. It is from rank 0, or relayed by it. */
 static void handle_from_root(struct collet_control *control, struct control_link *link)
 {
 	const struct collet_frame *frame = &link->connection.frame;
@@ -145,7 +145,7 @@ void control_hub_serve(struct collet_control *control, struct control_link *link
 		link->wants_write = false;
 		control_modify(control, link->connection.socket, EPOLLIN, &link->source);
 	}
-	/* A broken way out may still have its last words on the way in. */
+	/* After a failed send there may still be input, such as a bye. */
 	for (int i = 0; i < MAX_FRAMES_PER_EVENT && !link->failed; i++) {
 		collet_status read = collet_link_read(&link->connection);
 		if (read == COLLET_PENDING)
@@ -189,7 +189,7 @@ static void close_failed_link(struct collet_control *control, struct control_lin
 
 void control_hub_handle_failures(struct collet_control *control)
 {
-	while (control->failed_count)  /* telling of one may find others */
+	while (control->failed_count)  /* reporting one may let others fail */
 		for (uint32_t i = 0; i < control->link_count; i++)
 			if (control->links[i].failed)
 				close_failed_link(control, &control->links[i]);
@@ -210,7 +210,7 @@ void control_hub_say_bye(struct collet_control *control)
 				break;
 			poll(&item, 1, collet_deadline_ms(deadline, 1000));
 		}
-		/* TCP resets a connection that is closed with something unread, which might overtake the good-bye. */
+		/* TCP resets a connection that is closed with unread input. The reset might overtake the bye. */
 		for (int reads = 0; link->connection.socket >= 0 && reads < 64; reads++)
 			if (recv(link->connection.socket, discarded, sizeof(discarded), MSG_DONTWAIT) <= 0)
 				break;

@@ -1,5 +1,5 @@
-/* What the parts of the control plane share. Everything in struct collet_control belongs to the control thread, but for
- * what the mutex guards. */
+/* Declares what the parts of the control plane share. Only the control thread uses struct collet_control, except for
+ * the members that the mutex guards. */
 #ifndef COLLET_CONTROL_INTERNAL_H
 #define COLLET_CONTROL_INTERNAL_H
 
@@ -11,63 +11,61 @@
 #include "bootstrap/meet/handshake.h"
 #include "core/clock.h"
 
-/* What an epoll event is about: first member of everything that is registered. */
+/* The kind of an epoll event's source. It is the first member of every registered object. */
 enum source_kind { SOURCE_WAKE, SOURCE_LISTENER, SOURCE_LINK, SOURCE_PENDING, SOURCE_WATCH, SOURCE_LIVENESS };
 struct source {
 	enum source_kind kind;
 };
 
-/* A listener. */
 struct listener {
 	struct source source;
 	int socket;                      /* -1: none */
 	bool registered;
 };
 
-/* One end of the star. */
+/* The connection between rank 0 and one other rank. */
 struct control_link {
 	struct source source;
-	uint32_t rank;                   /* the other end */
+	uint32_t rank;                   /* at the other end */
 	struct collet_link connection;
 	bool wants_write;
-	bool failed;                     /* to be buried by the next sweep, for the reason below */
-	bool said_bye;                   /* it said good-bye */
-	bool is_send_broken;             /* the way out broke; what it said before is still to be read */
+	bool failed;                     /* to be closed by control_hub_handle_failures(), for the reason below */
+	bool said_bye;                   /* the other end closed in order */
+	bool is_send_broken;             /* sending failed; frames that arrived before are still read */
 	char reason[256];
 };
 
-/* A connection that is being made, by us or by somebody. */
+/* A connection that is being established, dialed or accepted. */
 struct pending_connection {
 	struct source source;
 	struct pending_connection *next, *previous; /* newest first */
 	bool dialed, is_local, wants_write;
-	int socket;                      /* -1: to be dialed (again) at retry_at */
+	int socket;                      /* -1: to be dialed at retry_at */
 	uint32_t attempts;
 	int64_t retry_at, deadline;
-	struct collet_hello hello;       /* dialed: what was asked for */
+	struct collet_hello hello;       /* only if dialed */
 	struct collet_handshake handshake;
 };
 
 struct watch {
 	struct source source;
 	struct watch *next;
-	/* Our own duplicate, so that it can leave the epoll set whatever became of the original. */
-	int socket;
+	int socket;                      /* a duplicate: it can leave the epoll set after the original is closed */
 	bool (*ready)(void *context);
 	void *context;
 };
 
-/* A neighbour's process. */
+/* Watches the process of another rank of this host. */
 struct liveness_watch {
 	struct source source;
 	uint32_t rank;
-	int pidfd;                       /* -1: none, or it has ended */
-	int64_t report_at;               /* COLLET_NEVER: there is nothing to report */
+	int pidfd;                       /* -1: none, or the process has ended */
+	int64_t report_at;               /* COLLET_NEVER: nothing to report */
 };
 
 enum { CONTROL_LIVENESS_WATCHES = 2 };   /* the next rank of this host; rank 0 */
 
-/* What other threads ask for. */
+/* A request of another thread to the control thread: a dial or a message. */
 struct control_command {
 	struct control_command *next;
 	bool is_dial, is_local;
@@ -90,12 +88,12 @@ struct collet_control {
 	struct control_link *links;      /* rank 0: by rank, its own unused; others: one, to rank 0 */
 	uint32_t link_count;
 	uint32_t failed_count;
-	bool *gone;                      /* by rank: told already */
+	bool *gone;                      /* by rank: reported as gone */
 
 	struct listener listeners[2];    /* Unix, TCP */
-	int64_t listeners_resume_at;     /* COLLET_NEVER: they are open; else no descriptor was free */
+	int64_t listeners_resume_at;     /* COLLET_NEVER: not paused; they pause when no descriptor is free */
 	struct pending_connection *pending, *pending_oldest;
-	uint32_t accepted_count;         /* callers that we did not dial */
+	uint32_t accepted_count;         /* pending connections that were accepted */
 	struct watch *watches;
 	int64_t watches_at, tick_at;
 	struct liveness_watch liveness[CONTROL_LIVENESS_WATCHES];
@@ -107,31 +105,33 @@ void control_modify(struct collet_control *control, int fd, uint32_t events, str
 void control_unregister(struct collet_control *control, int fd);
 
 /* ---- hub.c ---- */
-/* From this rank. */
+/* Sends a frame of this rank. */
 void control_hub_send(struct collet_control *control, const struct collet_frame *frame, const void *data);
+/* Handles an event of a control link. */
 void control_hub_serve(struct collet_control *control, struct control_link *link);
-/* Tells of, and to, everybody about rays that have failed. */
+/* Closes the failed links, and reports their ranks as gone here and, from rank 0, to all others. */
 void control_hub_handle_failures(struct collet_control *control);
-/* Says good-bye and waits a moment for it to leave. */
+/* Says bye on all links, and waits a short time until it is sent. */
 void control_hub_say_bye(struct collet_control *control);
-/* Its process has ended. Rank 0; or any rank, of rank 0. */
+/* Fails the link of a rank whose process has ended. Only rank 0 may call it for other ranks than rank 0. */
 void control_hub_process_died(struct collet_control *control, uint32_t rank);
 
 /* ---- liveness.c ---- */
-/* Before the thread starts. */
+/* Starts the watches. Called before the thread starts. */
 void control_liveness_start(struct collet_control *control);
 void control_liveness_stop(struct collet_control *control);
+/* Handles the end of a watched process. */
 void control_liveness_serve(struct collet_control *control, struct liveness_watch *liveness);
-/* When to be called again. */
+/* Reports deaths that are due. Returns when to call it again. */
 int64_t control_liveness_timers(struct collet_control *control);
 
 /* ---- pending_connections.c ---- */
 void control_listener_accept(struct collet_control *control, struct listener *listener);
 void control_pending_dial(struct collet_control *control, const struct collet_hello *hello, bool local);
 void control_pending_serve(struct collet_control *control, struct pending_connection *pending);
-/* Deadlines and retries; returns when to call again. */
+/* Handles deadlines and retries. Returns when to call it again. */
 int64_t control_pending_timers(struct collet_control *control);
-/* Gives up dials to a rank that is gone. */
+/* Fails all dials to a rank that is gone. */
 void control_pending_cancel(struct collet_control *control, uint32_t rank, const char *sentence);
 void control_pending_close(struct collet_control *control);
 

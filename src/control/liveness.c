@@ -1,9 +1,9 @@
-/* The deaths of neighbours' processes, seen at once whatever keeps their connections open: a forked child that lives on
- * has copies of all its parent's sockets, and as long as it has, nobody's read() ends.
+/* Detects the death of processes on this host. Sockets are not enough: a forked child that lives on has copies of all
+ * its parent's sockets, so read() at the other ends does not return.
  *
- * Each rank watches the process of the next rank of its host, by a pidfd, and rank 0's if that is on its host; when one
- * ends, it takes the watch over from there. The news goes the way of all losses: rank 0 tells everybody. A process that
- * cannot be watched (another PID namespace, an old kernel) is left to its sockets. */
+ * Each rank watches the process of the next rank of its host by a pidfd, and that of rank 0 if it is on this host. When
+ * a watched process ends, the watcher continues with the rank after it. A death is reported like every other loss: rank
+ * 0 tells all ranks. A process that cannot be watched (another PID namespace, an old kernel) has only its sockets. */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -12,7 +12,7 @@
 #include "bootstrap/identity.h"
 #include "control/internal.h"
 
-/* What the dead one said last is to be heard first: it may have left in order. */
+/* The delay lets the last messages of a dead process arrive first: it may have left in order. */
 #define DEATH_REPORT_DELAY_NS ((int64_t)100000000)
 
 static bool is_watchable(const struct collet_control *control, uint32_t rank)
@@ -29,7 +29,7 @@ static bool watch_process(struct collet_control *control, struct liveness_watch 
 	const int pidfd = (int)syscall(SYS_pidfd_open, info->pid, 0);
 	if (pidfd < 0)
 		return false;
-	/* A number means another process in another namespace, or when the one that was meant is gone. */
+	/* In another PID namespace, or after a process has ended, its number may mean another process. */
 	if (!collet_process_matches(info->host_id, info->pid, info->process_id) ||
 	    !control_register(control, pidfd, EPOLLIN, &liveness->source)) {
 		close(pidfd);
@@ -40,14 +40,14 @@ static bool watch_process(struct collet_control *control, struct liveness_watch 
 	return true;
 }
 
-/* The first rank of this host after that one that can be watched. */
+/* Watches the first rank of this host behind the rank after that can be watched. */
 static void watch_next(struct collet_control *control, struct liveness_watch *liveness, uint32_t after)
 {
 	const uint32_t size = control->config.size;
 	for (uint32_t i = 1; i < size; i++) {
 		const uint32_t rank = (uint32_t)(((uint64_t)after + i) % size);
 		if (rank == control->config.rank)
-			return;  /* once round */
+			return;  /* there is no other */
 		if (is_watchable(control, rank) && watch_process(control, liveness, rank))
 			return;
 	}
@@ -78,7 +78,7 @@ void control_liveness_serve(struct collet_control *control, struct liveness_watc
 	liveness->report_at = collet_deadline_after(DEATH_REPORT_DELAY_NS);
 }
 
-/* All ranks of the process that are not known to be gone. */
+/* Reports all ranks of the process that are not known to be gone. */
 static void report_death(struct collet_control *control, uint64_t process_id)
 {
 	const struct collet_peer_info *infos = control->config.bootstrap->peer_infos;

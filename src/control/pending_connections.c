@@ -1,6 +1,6 @@
-/* Connections for conduits, made by us or by others. Each has to pass the handshake with the session's key before
- * anybody hears of it; strangers get a while for it and are bounded in number, and none of this ever blocks the thread.
- */
+/* Establishes connections for endpoints, dialed or accepted. A connection is reported only after the handshake with the
+ * session key. Accepted connections are limited in number, and in the time for the handshake. Nothing blocks the
+ * thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +84,7 @@ static void fail_pending(
 	}
 }
 
-/* With this thread's sentence. */
+/* Fails a dial with this thread's sentence. */
 static void fail_dial(struct collet_control *control, struct pending_connection *pending, collet_status status)
 {
 	char sentence[COLLET_ERROR_BYTES];
@@ -138,7 +138,7 @@ void control_pending_serve(struct collet_control *control, struct pending_connec
 		fail_pending(control, pending, status, collet_last_error());
 	} else if (status == COLLET_ERR_TRANSPORT && pending->handshake.connected &&
 		   !pending->handshake.is_proof_sent && pending->attempts < MAX_ATTEMPTS) {
-		retry_later(control, pending); /* it was there and cut us short: too many at its door, perhaps */
+		retry_later(control, pending);  /* it closed the connection, perhaps because it had too many */
 	} else {
 		fail_dial(control, pending, status);
 	}
@@ -170,7 +170,7 @@ static void dial(struct collet_control *control, struct pending_connection *pend
 	collet_status status = collet_socket_dial(&address, &pending->socket);
 	if (status == COLLET_PENDING) {
 		pending->socket = -1;
-		retry_later(control, pending); /* its queue is full; no attempt lost, only the deadline counts */
+		retry_later(control, pending);  /* its queue is full: does not count as an attempt */
 		return;
 	}
 	if (!status) {
@@ -205,7 +205,7 @@ void control_pending_dial(struct collet_control *control, const struct collet_he
 	pending->is_local = local;
 	pending->socket = -1;
 	pending->hello = *hello;
-	/* A rank that is stopped does not answer, and may go on later: it has as long as a collective. */
+	/* A stopped rank does not answer but may continue later: it has the time of a collective. */
 	pending->deadline = collet_deadline_after(config->launch->timeout_ns);
 	add_pending(control, pending);
 	dial(control, pending);
@@ -264,7 +264,7 @@ void control_listener_accept(struct collet_control *control, struct listener *li
 			continue;
 		if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
 			return;
-		/* No descriptor is free. The listener stays readable; look away, or this thread spins. */
+		/* No descriptor is free. The listener stays readable, so without a pause this thread would spin. */
 		for (uint32_t d = 0; d < 2; d++) {
 			if (control->listeners[d].registered)
 				control_unregister(control, control->listeners[d].socket);
@@ -287,10 +287,11 @@ int64_t control_pending_timers(struct collet_control *control)
 					control_register(control, listener->socket, EPOLLIN, &listener->source);
 		}
 	}
-	/* What an event may make of the list it makes at once; these two calls end or restart one caller only. */
+	/* fail_dial(), fail_pending() and dial() remove at most the connection that they are given, and events only
+	 * queue commands. So next stays valid. */
 	for (struct pending_connection *pending = control->pending, *next; pending; pending = next) {
 		next = pending->next;
-		/* It may be this thread that is late, on a machine with much to do: what has come is heard first. */
+		/* On a busy machine this thread may be late itself, so unread input is served first. */
 		if (collet_deadline_passed(pending->deadline) &&
 			!(pending->socket >= 0 && collet_socket_has_input(pending->socket))) {
 			if (pending->dialed)
