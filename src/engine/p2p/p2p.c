@@ -1,10 +1,14 @@
-/* Point to point. Small messages travel with their tag at once (EAGER) and are kept by the receiver until somebody asks
- * for them. Of a large one only the announcement travels (ANNOUNCE: length and the sender's number for it); the
- * receiver asks for it when a receive matches (FETCH), and then it goes straight into the receive's buffer (DATA), as
- * one message or in pieces (p2p_rendezvous.c). Or the announcement says where the message is (OFFER), and a receiver
- * that can get there takes it and says so (TAKEN); another asks for it. All share one conduit a pair, in order, which
- * is what keeps messages of one pair and tag in order. A conduit's next message is looked at (peek) before a place for
- * it is chosen, so one message at a time comes in per peer. */
+/* Runs point to point.
+ *
+ * Small messages are sent eagerly with their tag (EAGER). The receiver keeps those that no receive matches. Large
+ * messages use rendezvous (p2p_rendezvous.c). The sender sends RTS, with the length and its number for the message.
+ * When a receive matches, its rank answers RTR, and the data go straight into the receive's buffer (DATA), whole or in
+ * segments. If the sender has exported its buffer, it sends RTS_PULL instead. A receiver that can access the buffer
+ * pulls the data and answers ATS; another answers RTR.
+ *
+ * A pair of ranks has one endpoint for all of this. It keeps order, so messages of one pair and tag stay in order. The
+ * next message of an endpoint is peeked at before its destination is chosen, so one message at a time arrives per
+ * peer. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,14 +25,16 @@
 #include "engine/request.h"
 
 enum {
-	OVERSUBSCRIBED_POLL_COST = 32,    /* what looking at a peer counts as where ranks outnumber cores: there a look
-					     or two are enough, since who has to answer mostly has no core now */
-	POLL_ALL_INTERVAL = 16            /* rounds of progress until peers are looked at that nobody here waits for */
+	/* The cost of polling one peer where ranks outnumber cores. One or two polls are enough there, because the peer
+	 * that must answer mostly has no core now. */
+	OVERSUBSCRIBED_POLL_COST = 32,
+	/* Peers without waiters are polled in every round of this number. */
+	POLL_ALL_INTERVAL = 16
 };
 
 static void fail_peer(struct collet_comm_state *state, uint32_t rank, collet_status status)
 {
-	/* A peer that nothing here needs may have left in good order. */
+	/* A peer without waiters may have left in order. */
 	if (status == COLLET_ERR_PEER_LOST && !state->p2p->peers[rank].waiter_count)
 		return;
 	char sentence[COLLET_ERROR_BYTES];
@@ -54,7 +60,7 @@ static void progress_peer(struct collet_comm_state *state, uint32_t rank)
 		!peer->first_out || collet_p2p_progress_sends(state, rank, endpoint) ? COLLET_OK : endpoint->status;
 	if (status == COLLET_OK)
 		status = collet_p2p_progress_receives(state, rank, peer, endpoint);
-	/* Looking for what comes may have moved the last of a message whose receiver then left: it is sent. */
+	/* Receiving may have sent the end of a message, after which its receiver left: that message is complete. */
 	if (peer->first_out && !collet_p2p_progress_sends(state, rank, endpoint) && status == COLLET_OK)
 		status = endpoint->status;
 	if (status != COLLET_OK)
@@ -67,7 +73,7 @@ bool collet_p2p_is_busy(const struct collet_comm_state *state)
 	return p2p && (p2p->request_count || p2p->outgoing_count);
 }
 
-/* One round of all peers. Returns how many requests and messages it has brought to their end. */
+/* Polls all peers. Returns how many requests and messages completed. */
 static uint32_t progress_all(struct collet_comm_state *state)
 {
 	const struct collet_p2p *p2p = state->p2p;
@@ -137,8 +143,8 @@ bool collet_p2p_arm(struct collet_comm_state *state)
 	for (uint32_t rank = 0; collet_p2p_is_busy(state) && rank < state->size; rank++) {
 		struct collet_endpoint *endpoint =
 			collet_p2p_endpoint(collet_peer_queue_find(state, COLLET_CHANNEL_P2P, rank));
-		/* One that has failed has nothing to tell any more: its rank has left in order, or progress, which has
-		 * just been here, has told the board. */
+		/* A failed endpoint needs no wake-up: its rank has left in order, or the last round of progress has
+		 * reported it to mismatch detection. */
 		if (endpoint && endpoint->status == COLLET_OK && !endpoint->transport->arm(endpoint))
 			return false;
 	}
@@ -155,7 +161,7 @@ void collet_p2p_disarm(struct collet_comm_state *state)
 	}
 }
 
-/* By whether they share this rank's host. */
+/* Sets each peer's eager limit, which depends on whether it is on this host. */
 static void set_eager_bytes(const struct collet_comm_state *state, struct collet_p2p_peer *peers)
 {
 	const struct collet_engine *engine = state->engine;
@@ -184,7 +190,7 @@ static collet_status create_p2p(struct collet_comm_state *state)
 	return COLLET_OK;
 }
 
-/* Does a send travel at once, and not when it is asked for? What goes through cells always is. */
+/* True if a send is eager. Sends through a bounce buffer always use rendezvous. */
 static bool is_eager(const struct collet_request *request)
 {
 	const struct collet_p2p_call *call = &request->p2p;
@@ -234,7 +240,7 @@ static void start_receive(struct collet_request *request)
 		collet_p2p_match_unexpected(state);
 }
 
-/* A send that may go as it is, or be taken from where it is, learns that when it is asked for. */
+/* True if a send may not need its cells, by GPUDirect or by a pull. The receiver's answer decides. */
 static bool may_skip_cells(struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
@@ -246,7 +252,7 @@ static bool may_skip_cells(struct collet_request *request)
 	return call->may_pull;
 }
 
-/* What is sent goes at once if it can; that it could not will be seen by progress. */
+/* A send is tried immediately. If its endpoint fails, the next round of progress reports it. */
 collet_status collet_p2p_start(struct collet_request *request)
 {
 	struct collet_comm_state *state = request->state;

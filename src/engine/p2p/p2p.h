@@ -1,4 +1,5 @@
-/* Point to point: send and receive with tags, beside the collectives and on conduits of their own. See p2p.c. */
+/* Sends and receives messages with tags. Point to point has endpoints of its own, apart from those of collectives.
+ * p2p.c describes the protocols. */
 #ifndef COLLET_ENGINE_P2P_P2P_H
 #define COLLET_ENGINE_P2P_P2P_H
 
@@ -12,62 +13,65 @@ struct collet_request;
 /* The point-to-point part of a request. */
 struct collet_p2p_call {
 	bool is_send;
-	bool matched;                /* a receive: a message has been matched with it */
+	bool matched;                /* a receive: it has a message */
 	bool truncated;
-	uint32_t peer;               /* group rank, or COLLET_ANY_SOURCE */
+	uint32_t peer;               /* rank in the communicator, or COLLET_ANY_SOURCE */
 	uint32_t tag;
-	uint32_t pending_ops;        /* of a sendrecv's own request: halves under way */
-	bool awaits_peer;            /* something has yet to come from the peer, or to be asked for by it */
-	bool may_gpudirect;          /* a large receive's buffer is a GPU's, and the transport may write there */
-	bool is_gpudirect;           /* buffer is, and the message goes from there or into it as it is */
-	bool has_rtr;                /* a large send: its receiver has asked for it */
-	bool may_pull;               /* a large send: its receiver may take it by itself */
+	uint32_t pending_ops;        /* a sendrecv's own request: operations that have not ended */
+	bool awaits_peer;            /* it is counted as a waiter for its peer */
+	bool may_gpudirect;          /* a large receive: the transport may write to its GPU buffer */
+	bool is_gpudirect;           /* the transport accesses the GPU buffer directly */
+	bool has_rtr;                /* a large send: its RTR has arrived */
+	bool may_pull;               /* a large send: its receiver may pull it */
 	void *buffer;
-	struct collet_bounce_buffer *bounce;/* what stands for the buffer, which cannot be touched; NULL: it can */
-	uint64_t bytes;              /* a receive: its capacity */
+	struct collet_bounce_buffer *bounce; /* used in place of a buffer that the engine cannot access; NULL: none */
+	uint64_t bytes;              /* of a receive: its capacity */
 	size_t element_bytes;
-	uint64_t id;                 /* of a large message, the sender's number for it; else 0 */
-	uint64_t message_bytes;      /* a receive: once there is one */
-	uint64_t moved_bytes;        /* posted to be sent, or come; of a large message, or a bounce's */
-	uint64_t segment_bytes;      /* in which a large message is sent */
-	uint32_t in_flight;          /* of these, posted and not sent yet */
+	uint64_t id;                 /* of a large message: the sender's number for it; else 0 */
+	uint64_t message_bytes;      /* of a receive: known when it is matched */
+	uint64_t moved_bytes;        /* posted for sending, or received */
+	uint64_t segment_bytes;      /* length of the DATA of a large send */
+	uint32_t in_flight;          /* segments that are posted and not sent yet */
 	collet_received *received;
-	struct collet_request *next; /* in the group's lists */
-	struct collet_request *parent; /* of a sendrecv's half */
+	struct collet_request *next; /* in the lists of struct collet_p2p */
+	struct collet_request *parent; /* of an operation of a sendrecv; else NULL */
 };
 
 struct collet_p2p;
 
-/* Under the engine's lock, all of them. */
+/* All functions need the engine's lock. */
+
+/* Starts a send or a receive. */
 collet_status collet_p2p_start(struct collet_request *request);
-/* A whole message of a blocking call without a request, p2p_fast_path.c. false: nothing has happened, and a request is
- * needed. Never with a bounce. Of a receive: only one that fills its buffer. */
+/* Send or receive a whole message of a blocking call without a request (p2p_fast_path.c). Return false, and change
+ * nothing, if a request is needed. Never used with a bounce buffer. A receive must fill its buffer. */
 bool collet_p2p_send_fast(
 	struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
 bool collet_p2p_receive_fast(struct collet_comm_state *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes);
-/* A round for the peers that something waits for, now and then for all. Returns how much it has brought to its end. */
+/* Polls the peers that have waiters, and all peers now and then. Returns how many requests and messages completed. */
 uint32_t collet_p2p_progress(struct collet_comm_state *state);
-/* Before a sleep: a round for all peers. True: there was something to be moved. */
+/* Polls all peers before a sleep. Returns true if anything completed. */
 bool collet_p2p_progress_all(struct collet_comm_state *state);
-/* What a round costs that finds nothing, in looks into memory. */
+/* Returns the cost of a round that finds nothing, in polls of memory. */
 uint32_t collet_p2p_poll_cost(const struct collet_comm_state *state);
-/* Does it wait for a rank that was last seen on this one's core? */
+/* True if all peers with waiters were last seen on this rank's core. */
 bool collet_p2p_awaits_own_core(const struct collet_comm_state *state);
 /* Is a request or a message under way? */
 bool collet_p2p_is_busy(const struct collet_comm_state *state);
 /* Gives messages that came unasked to receives that ask for them now. */
 void collet_p2p_match_unexpected(struct collet_comm_state *state);
-/* As a conduit's arm and disarm, for all that point to point waits for. */
+/* Arm and disarm all endpoints of point to point, as a transport's slots do. */
 bool collet_p2p_arm(struct collet_comm_state *state);
 void collet_p2p_disarm(struct collet_comm_state *state);
-/* Of the messages that went to this peer, and came from it, past all conduits: the receiver took them from where they
- * were. NULL: none did. */
+/* Counts the messages to and from this peer that no endpoint carried, because their receiver pulled them. Returns NULL
+ * if there are none. */
 const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_comm_state *state, uint32_t peer);
-/* Forgets everything; the conduits are closed. */
+/* Frees everything. The endpoints must be closed. */
 void collet_p2p_deinit(struct collet_comm_state *state);
+/* Writes what a request does, for an error sentence: "recv from rank 3, tag 7". */
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);
-/* A message's other end, for a sentence; of a sendrecv, those of its halves that are under way. What waits for a
- * message has no transfer yet that would tell. Under lock. */
+/* Writes the peer of a request, or the peers of a sendrecv's pending operations, for an error sentence. A request that
+ * waits for a message has no transfer that names its peer. */
 void collet_p2p_list_peers(const struct collet_request *request, char *text, size_t capacity);
 
 #endif

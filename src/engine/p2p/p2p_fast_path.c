@@ -1,7 +1,6 @@
-/* Short messages of blocking calls, without a request: what the transport takes, or has, at once. A request is made,
- * queued, matched, ended and given back, which is more than half of such a call's time where the peer has a core of its
- * own; nothing of that is needed where a call is over before anybody could ask for it. Whatever is not plainly so is
- * left to a request, which order, deadlines, losses and sleep belong to. */
+/* Executes blocking calls with short messages without a request, if the transport can send or receive the message
+ * immediately. To allocate, queue, match, complete and release a request takes more than half of such a call where the
+ * peer has a core of its own. All other cases use a request, which handles order, deadlines, losses and sleep. */
 #include "core/cpu.h"
 #include "engine/call_class.h"
 #include "engine/channel.h"
@@ -12,9 +11,9 @@
 #include "engine/peer_queue.h"
 #include "engine/wait.h"
 
-enum { FAST_POLL_ALL_INTERVAL = 64 }; /* receives so, until other peers are looked at, which may wait for that */
+enum { FAST_POLL_ALL_INTERVAL = 64 }; /* receives between two polls of all peers, which may wait for one */
 
-/* Longer ones the transport is told of, or wants to know first. */
+/* True if a message may use the fast path. Longer ones use rendezvous, or the transport learns their duration. */
 static bool is_short(const struct collet_comm_state *state, uint32_t rank, uint64_t bytes)
 {
 	return state->p2p && bytes < COLLET_CALL_REPORTED_BYTES && bytes <= state->p2p->peers[rank].eager_bytes;
@@ -25,7 +24,7 @@ bool collet_p2p_send_fast(struct collet_comm_state *state, uint32_t to, uint32_t
 	return is_short(state, to, bytes) && collet_p2p_send_now(state, to, tag, data, bytes);
 }
 
-/* Nothing that came, or that was asked for, comes before it; and nobody waits for this rank to get on meanwhile. */
+/* True if no earlier request or message precedes this receive, and no other request waits for progress. */
 static bool may_receive_fast(const struct collet_comm_state *state, const struct collet_p2p_peer *peer)
 {
 	return !state->engine->pending_requests && !state->p2p->outgoing_count && !state->p2p->unexpected &&

@@ -1,4 +1,4 @@
-/* Messages that come in, and how they meet the receives and sends that they belong to. */
+/* Receives messages and matches them with posted receives, and replies with the sends that they belong to. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "engine/p2p/p2p.h"
 #include "engine/request.h"
 
-enum { MAX_UNEXPECTED_BYTES = 64 << 20 }; /* of unasked-for messages of a peer; beyond, its conduit is left alone */
+enum { MAX_UNEXPECTED_BYTES = 64 << 20 }; /* of one peer; beyond it, nothing more is received from the peer */
 
 static bool matches(const struct collet_p2p_call *call, uint32_t source, uint32_t tag)
 {
@@ -26,7 +26,7 @@ static struct collet_request *find_receive(const struct collet_p2p *p2p, uint32_
 	return request;
 }
 
-/* A message from source is this receive's. */
+/* Matches a receive with a message from source. */
 static void match(struct collet_p2p *p2p, struct collet_request *request, uint32_t source)
 {
 	struct collet_p2p_call *call = &request->p2p;
@@ -38,8 +38,8 @@ static void match(struct collet_p2p *p2p, struct collet_request *request, uint32
 	collet_p2p_await_peer(p2p, request);
 }
 
-/* A large message goes into this receive: ask for it, or, if it is offered, take it. One that is too long is fetched by
- * nobody; its sender is told. */
+/* Matches a receive with the RTS of a large message. Pulls the data if the sender has exported them, else sends RTR.
+ * A message that is too long is not received: an RTR of 0 bytes tells its sender. */
 static collet_status start_rendezvous(struct collet_comm_state *state, struct collet_request *request, uint32_t source,
 	const struct collet_p2p_header *header, const struct collet_bounce_rts *offer)
 {
@@ -87,7 +87,7 @@ static collet_status start_unexpected(
 		state, request, unexpected->source, &unexpected->header, unexpected->may_pull ? &offer : NULL);
 }
 
-/* A large message may be had; kept is freed, or stays until there is a receive for it. */
+/* Handles an RTS that was received into an unexpected message. Frees it, or keeps it until a receive matches. */
 static collet_status match_rts(struct collet_comm_state *state, struct collet_p2p_unexpected *unexpected)
 {
 	struct collet_request *request = find_receive(state->p2p, unexpected->source, unexpected->tag);
@@ -126,7 +126,7 @@ static collet_status handle_rts_pull(struct collet_comm_state *state, struct col
 	return match_rts(state, unexpected);
 }
 
-/* The receiver of a large message has answered. */
+/* Handles RTR and ATS, the receiver's answers to a large message. */
 static collet_status handle_reply(struct collet_comm_state *state, uint32_t source, enum collet_p2p_kind kind,
 	const struct collet_p2p_header *header)
 {
@@ -149,7 +149,7 @@ static collet_status handle_reply(struct collet_comm_state *state, uint32_t sour
 	return COLLET_OK;
 }
 
-/* A message has come whole. */
+/* Handles a complete message. */
 static collet_status handle_message(struct collet_comm_state *state, uint32_t source, struct collet_p2p_peer *peer)
 {
 	struct collet_p2p *p2p = state->p2p;
@@ -180,7 +180,7 @@ static collet_status handle_message(struct collet_comm_state *state, uint32_t so
 	return COLLET_OK;
 }
 
-/* An eager message of so many bytes is this receive's: where they go. */
+/* Matches a receive with an eager message. Returns the destination of its bytes. */
 static char *match_eager(struct collet_p2p *p2p, struct collet_request *request, uint32_t source, uint64_t bytes)
 {
 	struct collet_p2p_call *call = &request->p2p;
@@ -189,7 +189,7 @@ static char *match_eager(struct collet_p2p *p2p, struct collet_request *request,
 	return call->bounce ? call->bounce->cells : call->buffer;
 }
 
-/* Where the message that is next goes; *later: nowhere yet. */
+/* Chooses the destination of the next message. Sets *must_retry if there is none yet. */
 static collet_status place_incoming(struct collet_comm_state *state, uint32_t source, struct collet_p2p_peer *peer,
 	const struct collet_message *next, bool *must_retry)
 {
@@ -248,8 +248,8 @@ collet_status collet_p2p_progress_receives(struct collet_comm_state *state, uint
 			const collet_status status = handle_message(state, source, peer);
 			if (status != COLLET_OK)
 				return status;
-			/* What follows is for a call that has not been made yet: its bytes are copied once less, and no
-			 * memory is taken for them, if they wait where they are until it is. */
+			/* The next message is for a call that has not been made yet. Leaving it in the transport saves
+			 * a copy and memory. */
 			if (needed && !peer->waiter_count)
 				return COLLET_OK;
 		}

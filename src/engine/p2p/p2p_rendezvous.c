@@ -1,6 +1,6 @@
-/* Large messages that have been asked for: whole from buffer to buffer; or, if either end's buffer is one that the
- * engine cannot touch, in pieces. How long these may be says the receiver, who asks, so that one form of message serves
- * any two ends; the sender has its own limit too. */
+/* Moves the data of large messages, after the receiver's RTR. A message goes whole from buffer to buffer, or in
+ * segments if the engine cannot access the buffer of either end. The RTR gives the length of segments, and the sender
+ * has a limit too. So one form of message serves any two ends. */
 #include "core/status.h"
 #include "engine/byte_range.h"
 #include "engine/channel.h"
@@ -11,9 +11,9 @@
 #include "engine/peer_queue.h"
 #include "engine/request.h"
 
-enum { MAX_IN_FLIGHT = COLLET_BOUNCE_CELL_COUNT }; /* pieces of a message that the transport has at a time */
+enum { MAX_IN_FLIGHT = COLLET_BOUNCE_CELL_COUNT }; /* segments of one message that are posted at a time */
 
-/* ---- Cells ---- */
+/* ---- Bounce buffers ---- */
 
 static uint32_t segment_count(uint64_t bytes)
 {
@@ -95,7 +95,7 @@ bool collet_p2p_bounces_idle(const struct collet_p2p *p2p)
 
 /* ---- Sending ---- */
 
-/* The next piece, if there is one that may go; *data: where it is. */
+/* Returns the length of the next segment and sets *data, or returns 0 if none is ready. */
 static uint64_t next_segment(const struct collet_p2p_call *call, const void **data)
 {
 	const uint64_t left = call->message_bytes - call->moved_bytes;
@@ -131,7 +131,7 @@ void collet_p2p_send_segments(struct collet_request *request)
 	}
 }
 
-/* ---- As it is ---- */
+/* ---- GPUDirect ---- */
 
 bool collet_p2p_may_gpudirect(const struct collet_request *request, uint64_t bytes)
 {
@@ -142,7 +142,7 @@ bool collet_p2p_may_gpudirect(const struct collet_request *request, uint64_t byt
 	       endpoint->transport->accepts_gpu(endpoint, call->bounce->user_buffer, bytes);
 }
 
-/* No cells any more: what they have been filled with is not wanted. */
+/* Replaces the bounce buffer by the user's buffer. The contents of the cells are not used. */
 static void use_gpudirect(struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
@@ -152,7 +152,7 @@ static void use_gpudirect(struct collet_request *request)
 	call->is_gpudirect = true;
 }
 
-/* ---- Pulled ---- */
+/* ---- Pulling ---- */
 
 bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_rts *offer, bool *export_again)
 {
@@ -187,7 +187,7 @@ void collet_p2p_handle_ats(struct collet_request *request)
 	collet_p2p_complete(p2p, request);
 }
 
-/* ---- Being asked ---- */
+/* ---- The receiver's answer ---- */
 
 collet_status collet_p2p_handle_rtr(struct collet_request *request, const struct collet_p2p_header *header)
 {
@@ -272,7 +272,7 @@ void collet_p2p_segment_received(struct collet_p2p *p2p, struct collet_request *
 {
 	struct collet_p2p_call *call = &request->p2p;
 	const bool whole = (call->moved_bytes += bytes) == call->message_bytes;
-	/* Whoever sent it may leave, whatever has to be copied yet. */
+	/* The sender may leave now, even if segments have to be copied out of the cells. */
 	if (whole)
 		collet_p2p_stop_awaiting(p2p, request);
 	if (call->bounce && bytes)

@@ -1,4 +1,4 @@
-/* Messages on their way out, and the ends of requests. */
+/* Queues, posts and completes outgoing messages, and completes requests. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ void collet_p2p_stop_awaiting(struct collet_p2p *p2p, struct collet_request *req
 	request->p2p.awaits_peer = false;
 }
 
-/* ---- Ends of requests ---- */
+/* ---- Completion of requests ---- */
 
 void collet_p2p_remove(struct collet_request **list, struct collet_request *request)
 {
@@ -72,7 +72,7 @@ static void report_duration(const struct collet_request *request)
 		collet_message_report_duration(request, COLLET_CALL_SEND, call->peer, bytes);
 }
 
-/* An exchange takes as long as its longer half; its size is that of what is sent. */
+/* A sendrecv takes as long as the longer of its two operations. Its size is that of the send. */
 static void report_exchange_duration(struct collet_request *exchange, const struct collet_p2p_call *op)
 {
 	struct collet_p2p_call *call = &exchange->p2p;
@@ -158,8 +158,8 @@ void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first)
 	}
 }
 
-/* Who sends and receives in one call waits for its peer all the same, who has asked for what is announced; a short
- * message that nobody has asked for should be out of its sender's hands at once. */
+/* A sendrecv waits for its peer anyway, so its transfers may need an answer (EXCHANGE). Other eager messages should
+ * complete without one, because their receiver may not want them for long (EAGER). */
 static uint32_t transfer_flags(
 	const struct collet_comm_state *state, enum collet_p2p_kind kind, const struct collet_request *request)
 {
@@ -236,7 +236,7 @@ static void post_queued(const struct collet_p2p_peer *peer, struct collet_endpoi
 	}
 }
 
-/* The first of the queue has been sent. A message's next piece may be queued by that. */
+/* Completes the first message of the queue, which has been sent. This may queue the next segment of its request. */
 static void complete_sent(struct collet_p2p *p2p, uint32_t rank)
 {
 	struct collet_p2p_peer *peer = &p2p->peers[rank];
