@@ -105,7 +105,7 @@ static collet_status run_single(struct collet_bootstrap_state *state)
 	uint8_t nonce[32];
 	b->peer_infos = malloc(sizeof(*b->peer_infos));
 	if (!b->peer_infos)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for a card");
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the peer info");
 	b->peer_infos[0] = *state->peer_info;
 	collet_status status = collet_random(nonce, sizeof(nonce));
 	if (!status)

@@ -118,7 +118,7 @@ collet_status collet_link_read(struct collet_link *link)
 		return status;
 	if (link->frame.bytes > link->frame_limit) {
 		link->in_bytes = 0;
-		return collet_fail(COLLET_ERR_TRANSPORT, "a frame of %u bytes came where %u are the limit",
+		return collet_fail(COLLET_ERR_TRANSPORT, "received a frame of %u bytes, but the limit is %u",
 			link->frame.bytes, link->frame_limit);
 	}
 	if (link->frame.bytes > link->in_capacity) {

@@ -80,7 +80,7 @@ static void fail_pending(
 		collet_log(config->log, COLLET_LOG_INFO, "%s", sentence);
 		config->events->dial_failed(config->context, &hello, status, sentence);
 	} else {
-		collet_log(config->log, COLLET_LOG_INFO, "turned a connection away: %s", sentence);
+		collet_log(config->log, COLLET_LOG_INFO, "rejected a connection: %s", sentence);
 	}
 }
 
@@ -104,7 +104,7 @@ static void report_connected(struct collet_control *control, struct pending_conn
 		uint32_t uid;
 		memcpy(&hello, pending->handshake.transcript.ask.payload, sizeof(hello));
 		if (hello.from != pending->handshake.from || hello.to != config->rank || hello.from == config->rank) {
-			fail_pending(control, pending, COLLET_ERR_AUTH, "it says that it is several ranks");
+			fail_pending(control, pending, COLLET_ERR_AUTH, "it names different ranks in one handshake");
 			return;
 		}
 		if (collet_socket_peer_uid(socket, &uid) && uid != config->bootstrap->peer_infos[hello.from].uid) {
@@ -234,7 +234,7 @@ static void accept_one(struct collet_control *control, int socket)
 		for (struct pending_connection *old = control->pending_oldest; old; old = old->previous)
 			if (!old->dialed) {
 				fail_pending(control, old, COLLET_ERR_TRANSPORT,
-					"too many at once, and this was the oldest");
+					"too many connections are pending, and this one was the oldest");
 				break;
 			}
 	pending->socket = socket;

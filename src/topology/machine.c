@@ -88,7 +88,7 @@ static collet_status read_cpus(struct collet_machine *machine, hwloc_topology_t 
 			"hwloc sees no hardware threads, or one numbered %d of at most %d", last, COLLET_MAX_CPUS);
 	machine->cpus = malloc(((size_t)last + 1) * sizeof(*machine->cpus));
 	if (!machine->cpus)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for what hwloc says");
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the topology of this host");
 	machine->cpu_count = (uint32_t)last + 1;
 	for (uint32_t i = 0; i < machine->cpu_count; i++)
 		machine->cpus[i] = collet_locality_any();

@@ -33,7 +33,7 @@ static void who_does_not_come_is_named_to_all(void **state)
 		struct test_rank *rank = &ranks[present[i]];
 		test_rank_join(rank);
 		assert_int_equal(rank->status, COLLET_ERR_RENDEZVOUS);
-		if (!strstr(rank->sentence, "ranks 3, 5-6 of 8 have not come"))
+		if (!strstr(rank->sentence, "ranks 3, 5-6 of 8 have not connected"))
 			fail_msg("rank %u: %s", present[i], rank->sentence);
 		test_world_deinit(rank, 1);
 	}
@@ -45,7 +45,8 @@ static void who_does_not_come_is_named_to_all(void **state)
 	for (uint32_t r = 0; r < 2; r++) {
 		test_rank_join(&ranks[r]);
 		assert_int_equal(ranks[r].status, COLLET_ERR_RENDEZVOUS);
-		assert_non_null(strstr(ranks[r].sentence, r == 0 ? "ranks 1-2 of 3" : "rank 2 of 3 has not come"));
+		assert_non_null(strstr(
+			ranks[r].sentence, r == 0 ? "ranks 1-2 of 3" : "rank 2 of 3 has not connected"));
 		test_world_deinit(&ranks[r], 1);
 	}
 }
@@ -120,7 +121,7 @@ static void two_of_one_rank_are_named(void **state)
 	/* Whichever of the two came second is told. */
 	const struct test_rank *second = again.status == COLLET_ERR_CONFIG ? &again : &ranks[1];
 	assert_int_equal(second->status, COLLET_ERR_CONFIG);
-	assert_non_null(strstr(second->sentence, "two processes come as rank 1"));
+	assert_non_null(strstr(second->sentence, "two processes claim to be rank 1"));
 	test_world_deinit(ranks, 2);
 	test_world_deinit(&again, 1);
 }

@@ -153,9 +153,9 @@ static collet_status exchange_peer_infos(struct client *client)
 		if (status != COLLET_PENDING)
 			return status;
 		if (collet_deadline_passed(state->deadline))
-			return collet_fail(COLLET_ERR_RENDEZVOUS, "%s; this rank %u was there",
-				client->missing_report[0] ? client->missing_report
-							  : "not all ranks have come to rank 0",
+			return collet_fail(COLLET_ERR_RENDEZVOUS, "%s; this rank %u is connected",
+				client->missing_report[0] ? client->missing_report :
+							    "not all ranks have connected to rank 0",
 				state->launch->rank);
 		status = wait_for(link->socket, writing, state->deadline);
 	}

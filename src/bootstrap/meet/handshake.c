@@ -70,7 +70,7 @@ static collet_status fail_refused(struct collet_handshake *h, enum collet_refusa
 				who, answer->has_key ? "a" : "no", h->config.key_bytes ? "one" : "none");
 		return collet_fail(COLLET_ERR_AUTH, "%s has another secret (COLLET_SECRET, COLLET_SECRET_FILE)", who);
 	case COLLET_REFUSAL_RANK:
-		return collet_fail(COLLET_ERR_CONFIG, "%s was asked for by rank %u as rank %u of %u, which it is not",
+		return collet_fail(COLLET_ERR_CONFIG, "%s refuses rank %u, which wants to connect to rank %u of %u",
 			dialing ? "the listener" : "this rank", ask->from, ask->to, ask->size);
 	case COLLET_REFUSAL_PURPOSE:
 	default:

@@ -26,9 +26,9 @@ void collet_missing_describe(const struct collet_bootstrap_root *root, char *tex
 		listed += last - r + 1;
 		r = last;
 	}
-	snprintf(text + used, bytes - used, " of %u ha%s not come to %s, job '%s'%s%s", launch->size,
+	snprintf(text + used, bytes - used, " of %u ha%s not connected to %s, job '%s'%s%s", launch->size,
 		missing == 1 ? "s" : "ve", collet_store_describe(launch), launch->job,
-		root->last_rejected[0] ? "; turned away: " : "", root->last_rejected);
+		root->last_rejected[0] ? "; rejected: " : "", root->last_rejected);
 }
 
 void collet_missing_describe_machine(const struct collet_bootstrap_root *root, char *text, size_t bytes)
@@ -37,7 +37,7 @@ void collet_missing_describe_machine(const struct collet_bootstrap_root *root, c
 	while (rank + 1 < root->state->launch->size && !collet_host_table_is_asked(&root->hosts, rank))
 		rank++;
 	snprintf(text, bytes,
-		"rank %u has not said how its host %s is built, which hwloc reads from /sys; is it stopped?", rank,
+		"rank %u has not sent the topology of its host %s, which hwloc reads from /sys; is it stopped?", rank,
 		root->state->bootstrap->peer_infos[rank].host);
 }
 

@@ -37,7 +37,7 @@ collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, co
 	}
 	const size_t infos_bytes = (size_t)head.size * sizeof(struct collet_peer_info);
 	if (infos_bytes > COLLET_MAX_PEER_TABLE_BYTES / 2 || head.blob_bytes > COLLET_MAX_PEER_TABLE_BYTES / 4)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "a world of %u ranks makes a table that is too long", size);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "the peer table of %u ranks is too long", size);
 	const size_t bytes = sizeof(head) + infos_bytes + (size_t)head.blob_bytes + head.sentence_bytes;
 	uint8_t *at = malloc(bytes);
 	if (!at)
@@ -59,7 +59,7 @@ collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, co
 
 static collet_status malformed(void)
 {
-	return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent a table that makes no sense");
+	return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent an invalid peer table");
 }
 
 collet_status collet_peer_table_unpack(const struct collet_frame *frame, const void *data,

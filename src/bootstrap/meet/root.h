@@ -47,7 +47,7 @@ int64_t collet_root_expire_clients(struct collet_bootstrap_root *root);
 void collet_root_drop_client(struct collet_bootstrap_root *root, struct collet_root_client *client);
 
 /* ---- missing_ranks.c */
-/* Writes "ranks 3, 5-7, 12 of 16 have not come to STORE, job 'x'". */
+/* Writes "ranks 3, 5-7, 12 of 16 have not connected to STORE, job 'x'". */
 void collet_missing_describe(const struct collet_bootstrap_root *root, char *text, size_t bytes);
 /* Writes which rank has not answered what its host's topology is. */
 void collet_missing_describe_machine(const struct collet_bootstrap_root *root, char *text, size_t bytes);

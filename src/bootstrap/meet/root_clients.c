@@ -44,7 +44,7 @@ static void reject(struct collet_bootstrap_root *root, struct collet_root_client
 	else
 		collet_address_print(&client->from, text);
 	snprintf(root->last_rejected, sizeof(root->last_rejected), "%.128s: %.360s", text, collet_last_error());
-	collet_log(root->state->log, COLLET_LOG_INFO, "rendezvous: turned away %s", root->last_rejected);
+	collet_log(root->state->log, COLLET_LOG_INFO, "rendezvous: rejected %s", root->last_rejected);
 	collet_root_drop_client(root, client);
 }
 
@@ -148,7 +148,7 @@ static void receive_machine(struct collet_bootstrap_root *root, struct collet_ro
 	if (link->frame.kind == COLLET_FRAME_MACHINE &&
 	    collet_host_table_set_machine(&root->hosts, client->rank, link->in, link->frame.bytes))
 		return;
-	collet_fail(COLLET_ERR_TRANSPORT, "rank %u said something unexpected", client->rank);
+	collet_fail(COLLET_ERR_TRANSPORT, "rank %u sent something unexpected", client->rank);
 	reject(root, client);
 }
 
@@ -159,7 +159,7 @@ static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_
 	const uint32_t bytes = client->link.frame.bytes;
 	if (client->link.frame.kind != COLLET_FRAME_PEER_INFO || bytes < sizeof(info) ||
 		bytes > sizeof(info) + COLLET_BINDING_BYTES) {
-		collet_fail(COLLET_ERR_TRANSPORT, "it sent no card");
+		collet_fail(COLLET_ERR_TRANSPORT, "it sent no peer info");
 		reject(root, client);
 		return;
 	}
@@ -170,8 +170,8 @@ static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_
 	if (info.rank != rank || rank == 0) {
 		reject_with_reason(root, client,
 			collet_fail(COLLET_ERR_CONFIG,
-				"a process on %s (pid %u) comes as rank %u, which is here already", info.host, info.pid,
-				rank));
+				"a process on %s (pid %u) claims to be rank %u, which is another process", info.host,
+				info.pid, rank));
 		return;
 	}
 	struct collet_root_client *other = root->registered[rank];
@@ -179,7 +179,7 @@ static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_
 		const struct collet_peer_info *first = &state->bootstrap->peer_infos[rank];
 		reject_with_reason(root, client,
 			collet_fail(COLLET_ERR_CONFIG,
-				"two processes come as rank %u: pid %u on %s and pid %u on %s; do two "
+				"two processes claim to be rank %u: pid %u on %s and pid %u on %s; do two "
 				"jobs have one name (COLLET_JOB)?",
 				rank, first->pid, first->host, info.pid, info.host));
 		return;
@@ -192,7 +192,7 @@ static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_
 	root->registered[rank] = client;
 	root->registered_count++;
 	root->unregistered_count--;
-	collet_log(state->log, COLLET_LOG_DEBUG, "rank %u has come from %s (%u of %u)", rank, info.host,
+	collet_log(state->log, COLLET_LOG_DEBUG, "rank %u has connected from %s (%u of %u)", rank, info.host,
 		root->registered_count, state->launch->size);
 	add_to_host_table(
 		root, client, (const uint8_t *)client->link.in + sizeof(info), bytes - (uint32_t)sizeof(info));
@@ -235,7 +235,7 @@ void collet_root_serve_client(struct collet_bootstrap_root *root, struct collet_
 		status = read_status;
 	}
 	if ((status && status != COLLET_PENDING) || !is_alive(root, client)) {
-		collet_fail(COLLET_ERR_TRANSPORT, "rank %u left before all had come", client->rank);
+		collet_fail(COLLET_ERR_TRANSPORT, "rank %u left before all ranks were connected", client->rank);
 		reject(root, client);
 	}
 }

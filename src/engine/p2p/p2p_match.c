@@ -230,7 +230,7 @@ static collet_status place_incoming(struct collet_comm_state *state, uint32_t so
 			return COLLET_OK;
 	}
 	return collet_fail(COLLET_ERR_TRANSPORT,
-		"rank %u sent a point-to-point message that makes no sense (kind %u, %llu bytes)", source,
+		"rank %u sent an invalid point-to-point message (kind %u, %llu bytes)", source,
 		(unsigned)kind, (unsigned long long)next->bytes);
 }
 

@@ -201,7 +201,7 @@ collet_status collet_p2p_handle_rtr(struct collet_request *request, const struct
 		collet_p2p_start_bounce(request);
 	const uint64_t longest = call->bounce ? COLLET_BOUNCE_CELL_BYTES : call->message_bytes;
 	if (call->bounce && header->segment_bytes && header->segment_bytes < longest)
-		return collet_fail(COLLET_ERR_TRANSPORT, "rank %u asked for a message in pieces of %llu bytes",
+		return collet_fail(COLLET_ERR_TRANSPORT, "rank %u asked for a message in segments of %llu bytes",
 			call->peer, (unsigned long long)header->segment_bytes);
 	const bool whole = header->may_gpudirect && !call->bounce;
 	call->segment_bytes =
