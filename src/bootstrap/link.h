@@ -25,10 +25,12 @@ enum collet_frame_kind {
 	COLLET_FRAME_PEER_TABLE,    /* from rank 0: the outcome and all peer infos */
 	/* In the control plane. */
 	COLLET_FRAME_MESSAGE,       /* a message to frame.to, or to all ranks */
-	COLLET_FRAME_PEER_GONE,     /* from rank 0: frame.to is gone, with a sentence; type 1: it left in order */
+	COLLET_FRAME_PEER_GONE,     /* from rank 0: frame.to is gone, with a sentence; type: enum collet_gone_reason */
 	COLLET_FRAME_BYE,           /* the sender closes in order */
 	COLLET_FRAME_PROCESS_DIED   /* to rank 0: the process of frame.to, on the sender's host, has ended */
 };
+
+enum collet_gone_reason { COLLET_GONE_DIED, COLLET_GONE_LEFT };
 
 enum {
 	/* The bytes that may be queued for a peer. A peer that reads slower counts as lost. One longer frame (the peer

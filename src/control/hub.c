@@ -130,7 +130,7 @@ static void handle_from_root(struct collet_control *control, struct control_link
 		char sentence[COLLET_CONTROL_MESSAGE_BYTES + 1];
 		memcpy(sentence, link->connection.in, frame->bytes);
 		sentence[frame->bytes] = 0;
-		report_gone(control, frame->to, frame->type == 1, sentence);
+		report_gone(control, frame->to, frame->type == COLLET_GONE_LEFT, sentence);
 	} else {
 		fail_link(control, link, "it sent something that is no control message");
 	}
@@ -179,7 +179,7 @@ static void close_failed_link(struct collet_control *control, struct control_lin
 			.kind = COLLET_FRAME_PEER_GONE,
 			.from = 0,
 			.to = link->rank,
-			.type = link->said_bye,
+			.type = link->said_bye ? COLLET_GONE_LEFT : COLLET_GONE_DIED,
 			.bytes = (uint32_t)strlen(sentence),
 		};
 		for (uint32_t r = 1; r < control->link_count; r++)

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CORES = 8192 };   /* the kernel's own limit */
+#include "topology/machine.h"
 
 static uint32_t cores_by_affinity(void)
 {
-	cpu_set_t *set = CPU_ALLOC(MAX_CORES);
-	const size_t bytes = CPU_ALLOC_SIZE(MAX_CORES);
+	cpu_set_t *set = CPU_ALLOC(COLLET_MAX_CPUS);
+	const size_t bytes = CPU_ALLOC_SIZE(COLLET_MAX_CPUS);
 	uint32_t count = 1;
 	if (!set)
 		return count;
@@ -116,5 +116,5 @@ uint32_t collet_usable_cores(void)
 
 uint32_t collet_quota_cores(void)
 {
-	return limit_by_quota(MAX_CORES, "/sys/fs/cgroup", "/proc/self/cgroup");
+	return limit_by_quota(COLLET_MAX_CPUS, "/sys/fs/cgroup", "/proc/self/cgroup");
 }

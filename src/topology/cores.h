@@ -8,8 +8,8 @@
  * at least 1. The quotas are v2 cpu.max or v1 cpu.cfs_quota_us, of the process's group and all groups above it. */
 uint32_t collet_usable_cores(void);
 
-/* Returns how many cores the cgroups' quotas allow to all their processes together, rounded up. Returns 8192 if there
- * is no quota. */
+/* Returns how many cores the cgroups' quotas allow to all their processes together, rounded up. Returns COLLET_MAX_CPUS
+ * if there is no quota. */
 uint32_t collet_quota_cores(void);
 
 /* Does the same as collet_usable_cores(), for tests: root is the mount point of the cgroup file system, groups a file

@@ -96,15 +96,15 @@ static void close_listeners(struct collet_bootstrap *b)
 static collet_status send_peer_info(struct client *client)
 {
 	const struct collet_bootstrap_state *state = client->state;
-	uint8_t text[sizeof(*state->peer_info) + COLLET_BINDING_BYTES];
-	memcpy(text, state->peer_info, sizeof(*state->peer_info));
-	const uint32_t binding_bytes = collet_binding_read(text + sizeof(*state->peer_info));
+	uint8_t data[sizeof(*state->peer_info) + COLLET_BINDING_BYTES];
+	memcpy(data, state->peer_info, sizeof(*state->peer_info));
+	const uint32_t binding_bytes = collet_binding_read(data + sizeof(*state->peer_info));
 	const struct collet_frame frame = {
 		.kind = COLLET_FRAME_PEER_INFO,
 		.from = state->launch->rank,
 		.bytes = sizeof(*state->peer_info) + binding_bytes,
 	};
-	return collet_link_send(&client->link, &frame, text);
+	return collet_link_send(&client->link, &frame, data);
 }
 
 /* Sends this host's topology, or an empty frame if hwloc cannot read it: that is no reason to fail. */

@@ -16,7 +16,7 @@ enum { NO_RANK = UINT32_MAX };
 
 struct collet_host_entry {
 	uint64_t host;
-	uint32_t ranks;                  /* registered ones */
+	uint32_t rank_count;             /* registered ones */
 	uint32_t asked_rank;             /* the rank that was asked and has not answered, or NO_RANK */
 	bool answered;
 	struct collet_machine machine;   /* no cpus: not known */
@@ -52,7 +52,7 @@ static struct collet_host_entry *find_or_add_host(struct collet_host_table *tabl
 	for (uint32_t i = 0; i < table->count; i++) {
 		if (table->hosts[i].host == host)
 			return &table->hosts[i];
-		if (table->hosts[i].ranks == 0)
+		if (table->hosts[i].rank_count == 0)
 			empty = &table->hosts[i];
 	}
 	if (!empty) {
@@ -85,8 +85,8 @@ collet_status collet_host_table_add_rank(
 		memcpy(binding->mask, mask, bytes);
 	table->bindings[rank] = binding;
 	struct collet_host_entry *entry = find_or_add_host(table, host);
-	entry->ranks++;
-	*must_ask = entry->ranks > 1 && !entry->answered && entry->asked_rank == NO_RANK;
+	entry->rank_count++;
+	*must_ask = entry->rank_count > 1 && !entry->answered && entry->asked_rank == NO_RANK;
 	if (*must_ask) {
 		entry->asked_rank = rank;
 		table->unanswered_count++;
@@ -100,7 +100,7 @@ void collet_host_table_remove_rank(struct collet_host_table *table, uint32_t ran
 	if (!binding)
 		return;
 	struct collet_host_entry *entry = find_host(table, binding->host);
-	entry->ranks--;
+	entry->rank_count--;
 	if (entry->asked_rank == rank) {
 		entry->asked_rank = NO_RANK;
 		table->unanswered_count--;
@@ -169,7 +169,7 @@ void collet_host_table_fill_infos(const struct collet_host_table *table, struct 
 {
 	for (uint32_t i = 0; i < table->count; i++) {
 		const struct collet_host_entry *entry = &table->hosts[i];
-		const uint32_t cores = entry->ranks ? count_cores(table, entry, infos) : 0;
+		const uint32_t cores = entry->rank_count ? count_cores(table, entry, infos) : 0;
 		for (uint32_t r = 0; r < table->size; r++) {
 			const struct collet_binding *binding = table->bindings[r];
 			if (!binding || binding->host != entry->host)

@@ -69,7 +69,8 @@ struct collet_p2p {
 	uint32_t free_count;
 	struct collet_bounce_buffer *bounces; /* of active requests */
 	struct collet_p2p_peer *peers;      /* by rank */
-	struct collet_p2p_peer *awaited, *next_poll; /* those with waiters; the next one that this round polls */
+	struct collet_p2p_peer *awaited;    /* those with waiters */
+	struct collet_p2p_peer *next_poll;  /* the next one that the current round polls */
 	uint32_t any_source_count;          /* unmatched receives from any source */
 	uint32_t poll_count;
 	uint32_t fast_count;                /* receives that tried the fast path */
@@ -116,7 +117,7 @@ collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t 
 	struct collet_request *request);
 /* Sends an eager message without queueing it. Returns false, and sends nothing, if the queue is not empty or the
  * transport cannot do it now. */
-bool collet_p2p_send_now(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
+bool collet_p2p_try_send(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
 /* Posts queued messages and completes sent ones. Returns false if the endpoint failed. */
 bool collet_p2p_progress_sends(struct collet_comm_state *state, uint32_t rank, struct collet_endpoint *endpoint);
 /* Frees a list. */
@@ -144,7 +145,7 @@ void collet_p2p_send_segments(struct collet_request *request);
 void collet_p2p_segment_sent(struct collet_request *request);
 /* Starts to pull the message of a matched receive. Returns false if its owner cannot; *export_again as in
  * bounce_buffer.h. */
-bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_rts *offer, bool *export_again);
+bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_rts *rts, bool *export_again);
 /* Completes a send that its receiver has pulled. */
 void collet_p2p_handle_ats(struct collet_request *request);
 /* Fills in what the RTR of a matched receive asks for. */

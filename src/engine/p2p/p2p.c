@@ -210,11 +210,11 @@ static collet_status start_send(struct collet_request *request)
 	state->p2p->sends = request;
 	collet_p2p_await_peer(state->p2p, request);
 	if (call->may_pull) {
-		struct collet_bounce_rts *offer = &call->bounce->rts;
-		offer->bytes = call->bytes;
-		offer->id = call->id;
+		struct collet_bounce_rts *rts = &call->bounce->rts;
+		rts->bytes = call->bytes;
+		rts->id = call->id;
 		return collet_p2p_send_message(
-			state, call->peer, P2P_RTS_PULL, call->tag, NULL, offer, sizeof(*offer), NULL);
+			state, call->peer, P2P_RTS_PULL, call->tag, NULL, rts, sizeof(*rts), NULL);
 	}
 	const struct collet_p2p_header header = { .bytes = call->bytes, .id = call->id };
 	return collet_p2p_send_message(state, call->peer, P2P_RTS, call->tag, &header, NULL, 0, NULL);
@@ -268,7 +268,7 @@ collet_status collet_p2p_start(struct collet_request *request)
 		start_receive(request);
 		return COLLET_OK;
 	}
-	if (is_eager(request) && collet_p2p_send_now(state, rank, call->tag, call->buffer, call->bytes)) {
+	if (is_eager(request) && collet_p2p_try_send(state, rank, call->tag, call->buffer, call->bytes)) {
 		collet_p2p_complete(state->p2p, request);
 		return COLLET_OK;
 	}

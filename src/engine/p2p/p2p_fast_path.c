@@ -21,7 +21,7 @@ static bool is_short(const struct collet_comm_state *state, uint32_t rank, uint6
 
 bool collet_p2p_send_fast(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
 {
-	return is_short(state, to, bytes) && collet_p2p_send_now(state, to, tag, data, bytes);
+	return is_short(state, to, bytes) && collet_p2p_try_send(state, to, tag, data, bytes);
 }
 
 /* True if no earlier request or message precedes this receive, and no other request waits for progress. */

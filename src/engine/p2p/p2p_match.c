@@ -41,7 +41,7 @@ static void match(struct collet_p2p *p2p, struct collet_request *request, uint32
 /* Matches a receive with the RTS of a large message. Pulls the data if the sender has exported them, else sends RTR.
  * A message that is too long is not received: an RTR of 0 bytes tells its sender. */
 static collet_status start_rendezvous(struct collet_comm_state *state, struct collet_request *request, uint32_t source,
-	const struct collet_p2p_header *header, const struct collet_bounce_rts *offer)
+	const struct collet_p2p_header *header, const struct collet_bounce_rts *rts)
 {
 	bool export_again = false;
 	struct collet_p2p_call *call = &request->p2p;
@@ -49,7 +49,7 @@ static collet_status start_rendezvous(struct collet_comm_state *state, struct co
 	call->id = header->id;
 	call->message_bytes = header->bytes;
 	call->truncated = header->bytes > call->bytes;
-	if (offer && !call->truncated && collet_p2p_pull(request, offer, &export_again))
+	if (rts && !call->truncated && collet_p2p_pull(request, rts, &export_again))
 		return COLLET_OK;
 	struct collet_p2p_header rtr = {
 		.bytes = call->truncated ? 0 : header->bytes, .id = header->id, .export_again = export_again };
@@ -80,11 +80,11 @@ static void add_unexpected(struct collet_p2p *p2p, struct collet_p2p_unexpected 
 static collet_status start_unexpected(
 	struct collet_comm_state *state, struct collet_request *request, const struct collet_p2p_unexpected *unexpected)
 {
-	struct collet_bounce_rts offer;
+	struct collet_bounce_rts rts;
 	if (unexpected->may_pull)
-		memcpy(&offer, unexpected->data, sizeof(offer));
+		memcpy(&rts, unexpected->data, sizeof(rts));
 	return start_rendezvous(
-		state, request, unexpected->source, &unexpected->header, unexpected->may_pull ? &offer : NULL);
+		state, request, unexpected->source, &unexpected->header, unexpected->may_pull ? &rts : NULL);
 }
 
 /* Handles an RTS that was received into an unexpected message. Frees it, or keeps it until a receive matches. */
@@ -118,11 +118,11 @@ static collet_status handle_rts(
 static collet_status handle_rts_pull(struct collet_comm_state *state, struct collet_p2p_peer *peer)
 {
 	struct collet_p2p_unexpected *unexpected = peer->incoming_unexpected;
-	struct collet_bounce_rts offer;
+	struct collet_bounce_rts rts;
 	peer->incoming_unexpected = NULL;
-	memcpy(&offer, unexpected->data, sizeof(offer));
+	memcpy(&rts, unexpected->data, sizeof(rts));
 	unexpected->is_rts = unexpected->may_pull = true;
-	unexpected->header = (struct collet_p2p_header){ .bytes = offer.bytes, .id = offer.id };
+	unexpected->header = (struct collet_p2p_header){ .bytes = rts.bytes, .id = rts.id };
 	return match_rts(state, unexpected);
 }
 

@@ -154,11 +154,11 @@ static void use_gpudirect(struct collet_request *request)
 
 /* ---- Pulling ---- */
 
-bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_rts *offer, bool *export_again)
+bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_rts *rts, bool *export_again)
 {
 	struct collet_bounce_buffer *bounce = request->p2p.bounce;
 	*export_again = false;
-	return bounce && bounce->pull && bounce->pull(bounce, offer->handle, export_again);
+	return bounce && bounce->pull && bounce->pull(bounce, rts->handle, export_again);
 }
 
 void collet_bounce_pulled(struct collet_bounce_buffer *bounce)

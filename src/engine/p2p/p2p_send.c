@@ -204,7 +204,7 @@ collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t 
 	return COLLET_OK;
 }
 
-bool collet_p2p_send_now(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
+bool collet_p2p_try_send(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
 {
 	struct collet_p2p_peer *peer = &state->p2p->peers[to];
 	struct collet_endpoint *endpoint = collet_p2p_endpoint(collet_peer_queue_find(state, COLLET_CHANNEL_P2P, to));
