@@ -1,5 +1,5 @@
 #!/bin/sh
-# Real launchers start ranks that meet with nothing else said: launchers.sh PROGRAM.
+# Checks that ranks of real launchers bootstrap without any other setting: launchers.sh PROGRAM.
 program=$1
 home=$(mktemp -d) || exit 1
 trap 'rm -rf "$home"' EXIT
@@ -7,7 +7,7 @@ export HOME="$home" COLLET_RENDEZVOUS_TIMEOUT=60
 unset COLLET_STORE COLLET_JOB COLLET_SECRET COLLET_SECRET_FILE XDG_CONFIG_HOME
 failed=0
 
-# expect NAME SIZE OUTPUT: every rank has said who it is, once.
+# expect NAME SIZE OUTPUT: every rank has printed its rank once.
 expect() {
 	rank=0
 	while [ "$rank" -lt "$2" ]; do
@@ -40,7 +40,7 @@ else
 	echo "skipped: no mpirun.mpich"
 fi
 
-# torchrun's variables as it sets them, its own store holding the port.
+# Sets the variables of torchrun, whose own store uses the port.
 torchrun() {
 	for r in 0 1 2; do
 		env RANK=$r WORLD_SIZE=3 LOCAL_RANK=$r LOCAL_WORLD_SIZE=3 GROUP_RANK=0 GROUP_WORLD_SIZE=1 ROLE_RANK=$r ROLE_NAME=default \

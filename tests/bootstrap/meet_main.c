@@ -1,4 +1,4 @@
-/* A rank as a launcher starts it: reads its environment, meets the others, says who it is. */
+/* Runs one rank as a launcher starts it: reads its environment, runs the bootstrap and prints its rank. */
 #include <stdio.h>
 
 #include "bootstrap/bootstrap.h"

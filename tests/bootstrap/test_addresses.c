@@ -1,4 +1,5 @@
-/* Where a rank runs and listens: host and process numbers, interfaces, usable cores; and the frames of the star. */
+/* Tests where a rank runs and listens: ids of hosts and processes, interfaces, usable cores. Also tests the frames of a
+ * link. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,8 +62,8 @@ static void interfaces_are_chosen_by_name_and_network(void **state)
 	if (collet_interface_choose("^lo", NULL, &got) == COLLET_OK)
 		assert_false(collet_address_is_loopback(&got));
 	assert_int_equal(collet_interface_choose("nosuch0", NULL, &got), COLLET_ERR_CONFIG);
-	assert_non_null(strstr(collet_last_error(), "lo 127.0.0.1"));  /* what there is instead */
-	/* The route to oneself leaves from loopback. */
+	assert_non_null(strstr(collet_last_error(), "lo 127.0.0.1"));  /* lists the interfaces */
+	/* The route to this host itself has a loopback source. */
 	const struct in_addr self = { .s_addr = htonl(INADDR_LOOPBACK) };
 	struct collet_address toward;
 	collet_address_ip(&toward, AF_INET, &self, 0, 80);
@@ -76,7 +77,7 @@ static void interfaces_are_chosen_by_name_and_network(void **state)
 		assert_int_equal(collet_interface_check(good[i]), COLLET_OK);
 }
 
-/* What a driver says of a link is believed if there is one behind it. */
+/* A driver's speed counts only if there is hardware behind it. */
 static void speeds_are_of_hardware(void **state)
 {
 	static const struct {

@@ -1,4 +1,4 @@
-/* What launchers and users say, and what is made of it. Each row is an environment. */
+/* Tests what collet_launch_read() makes of environments and options. Each row is one environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ extern char **environ;
 
 static char folder[] = "/tmp/collet-test-XXXXXX";
 
-/* "A=1 B=2": only these, and a home without a secret. */
+/* Sets only the variables of "A=1 B=2", and a home without a secret. */
 static void set_environment(const char *text)
 {
 	static char *none[] = { NULL };
@@ -36,9 +36,9 @@ static void set_environment(const char *text)
 
 struct row {
 	const char *name, *environment;
-	const char *launcher;            /* NULL: refused */
+	const char *launcher;            /* NULL: an error is expected */
 	uint32_t rank, size, local_rank;
-	const char *store;               /* how it starts; NULL: any. Refused: what the sentence says */
+	const char *store;               /* its start; NULL: any. For an error: a part of the sentence */
 	bool scan;
 };
 
@@ -119,7 +119,7 @@ static const struct row rows[] = {
 	{"a file", "RANK=0 WORLD_SIZE=2 COLLET_STORE=file:///tmp", "torchrun", 0, 2, 0, "file:///tmp"},
 	{"tcp to oneself without a secret", "RANK=0 WORLD_SIZE=2 COLLET_STORE=tcp://[::1]:4000", "torchrun", 0, 2, 0,
 		"unix:port-4000-"},
-	/* half set, or nonsense */
+	/* incomplete or invalid */
 	{"RANK alone", "RANK=1", NULL, 0, 0, 0, "WORLD_SIZE"},
 	{"WORLD_SIZE alone", "WORLD_SIZE=2", NULL, 0, 0, 0, "RANK"},
 	{"Open MPI's rank alone", "OMPI_COMM_WORLD_RANK=1", NULL, 0, 0, 0, "OMPI_COMM_WORLD_SIZE"},
@@ -298,7 +298,7 @@ static void a_secret_comes_from_a_file_nobody_else_reads(void **state)
 	set_environment(setting);
 	assert_int_equal(collet_launch_read(&launch, NULL), COLLET_ERR_CONFIG);
 
-	/* The user's own one, where nothing is said. */
+	/* Without any setting, the user's own file is used. */
 	assert_int_equal(read_ok("", NULL).secret_bytes, 0);
 	char home[160];
 	snprintf(home, sizeof(home), "%s/collet", folder);

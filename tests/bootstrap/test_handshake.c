@@ -1,4 +1,5 @@
-/* The handshake, over a socket pair whose bytes the test holds in its hands: both ends agree, or neither accepts. */
+/* Tests the handshake over socket pairs. The test carries, changes or drops the bytes itself. Both ends must succeed,
+ * or none may accept. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,13 +30,13 @@ static struct collet_handshake_config config_of(
 	return config;
 }
 
-/* Two ends with a wire between them that the test moves bytes over. */
+/* Two ends, and a wire between them over which the test moves bytes. */
 struct pair {
 	int dialer_fd, dialer_wire, acceptor_wire, acceptor_fd;
 	struct collet_handshake dialer, acceptor;
 	collet_status dialed, accepted;
 	char dialed_sentence[1024];
-	uint8_t there[1024], back[1024];   /* all that passed */
+	uint8_t there[1024], back[1024];   /* all bytes that passed */
 	size_t there_bytes, back_bytes;
 };
 
@@ -63,7 +64,8 @@ static void pair_close(struct pair *pair)
 	close(pair->acceptor_fd);
 }
 
-/* Moves at most most bytes one way; flip: the index of a byte to falsify, of all that pass this way. */
+/* Moves at most `most` bytes in one direction. flip is the index of a byte to change, counted over all bytes of this
+ * direction. */
 static size_t carry(int from, int to, size_t most, uint8_t *all, size_t *all_bytes, size_t flip)
 {
 	uint8_t bytes[1024];
@@ -80,7 +82,7 @@ static size_t carry(int from, int to, size_t most, uint8_t *all, size_t *all_byt
 
 enum { HONEST = 100000 };
 
-/* Until nothing moves any more. */
+/* Runs both ends until no bytes move any more. */
 static void pair_run(struct pair *pair, size_t most, size_t flip_there, size_t flip_back)
 {
 	size_t moved;
@@ -101,7 +103,7 @@ static void pair_run(struct pair *pair, size_t most, size_t flip_there, size_t f
 
 static void ends_that_match_agree(void **state)
 {
-	static const size_t pieces[] = { 1, 7, 1024 };  /* however the bytes trickle */
+	static const size_t pieces[] = { 1, 7, 1024 };  /* bytes that move at a time */
 	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
 		struct pair pair;
 		const struct collet_handshake_config dial = config_of(key_a, "job", 3, 0, 4),
@@ -167,7 +169,7 @@ static void another_version_is_refused_by_name(void **state)
 	pair_close(&pair);
 }
 
-/* Each byte of either direction is falsified once: the ends must not both accept, and who is lied to must not. */
+/* Changes each byte of either direction once. The end that gets the changed byte must not accept. */
 static void no_byte_can_be_changed(void **state)
 {
 	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2),
@@ -187,7 +189,7 @@ static void no_byte_can_be_changed(void **state)
 	for (size_t i = 0; i < back; i++) {
 		struct pair pair;
 		if (i >= reserved && i < reserved + 4)
-			continue;  /* means nothing, and comes after everything */
+			continue;  /* has no meaning, and no MAC covers it */
 		pair_open(&pair, &dial, &accept);
 		pair_run(&pair, 1024, HONEST, i);
 		if (pair.dialed == COLLET_OK)
@@ -236,7 +238,7 @@ static void garbage_is_dropped_after_its_first_bytes(void **state)
 	}
 }
 
-/* Everything that a good initiator said is said again to the same acceptor. */
+/* Replays all bytes of a good initiator to the same acceptor, and those of a good acceptor to the same initiator. */
 static void a_recorded_conversation_is_worthless(void **state)
 {
 	struct pair pair;
@@ -252,7 +254,7 @@ static void a_recorded_conversation_is_worthless(void **state)
 	assert_int_equal(send(wire[0], pair.there, pair.there_bytes, 0), pair.there_bytes);
 	assert_int_equal(collet_handshake_step(&again), COLLET_ERR_AUTH);
 	assert_int_equal(again.refusal, COLLET_REFUSAL_SECRET);
-	/* And what a good acceptor said, to the same initiator. */
+	/* The acceptor's bytes, to the same initiator. */
 	struct collet_handshake caller;
 	int other[2];
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, other), 0);
@@ -266,7 +268,7 @@ static void a_recorded_conversation_is_worthless(void **state)
 	pair_close(&pair);
 }
 
-/* Somebody without the key answers the initiator with its own words. */
+/* An acceptor without the key reflects the initiator's own proof. */
 static void ones_own_words_prove_nothing(void **state)
 {
 	struct collet_handshake caller;
@@ -278,7 +280,7 @@ static void ones_own_words_prove_nothing(void **state)
 	assert_int_equal(collet_handshake_step(&caller), COLLET_PENDING);
 	ssize_t asked = recv(wire[0], words, sizeof(words), 0);
 	assert_int_equal(asked, sizeof(struct collet_handshake_ask));
-	/* An answer that the initiator must take for good, then its own proof as the verdict. */
+	/* An answer that the initiator must accept, then its own proof as the verdict. */
 	struct collet_handshake_ask ask;
 	memcpy(&ask, words, sizeof(ask));
 	struct collet_handshake_answer answer = {

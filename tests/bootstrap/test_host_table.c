@@ -1,5 +1,5 @@
-/* What rank 0 makes of bindings and of what hosts say of themselves: who is asked, what is believed, and that ranks
- * which really meet all know where the others run. */
+/* Tests the host table of rank 0: which rank is asked for the topology, which answers are accepted, and which
+ * localities result. Also tests that real ranks learn where all others run. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static void who_leaves_unanswered_is_replaced(void **state)
 	assert_true(arrive(&sites, 2, 7, 4));
 	assert_false(arrive(&sites, 1, 7, 2));
 	assert_true(collet_host_table_set_machine(&sites, 2, machine, sizeof(machine)));
-	/* It is another host that this one comes from the next time, and back. */
+	/* The rank reconnects from another host each time, and back. */
 	for (uint64_t host = 20; host < 40; host++) {
 		collet_host_table_remove_rank(&sites, 2);
 		assert_int_equal(arrive(&sites, 2, host % 2 ? 7 : host, 4), false);
@@ -78,8 +78,8 @@ static void spots_of_all(void **state)
 	arrive(&sites, 0, 7, 1 << 3);
 	arrive(&sites, 1, 7, 1 << 0);
 	arrive(&sites, 2, 7, 3 << 2);
-	arrive(&sites, 3, 9, 3);         /* alone on its host: nobody says how that is built */
-	arrive(&sites, 4, 7, 0);         /* cannot tell where it is bound */
+	arrive(&sites, 3, 9, 3);         /* alone on its host, so its topology is not read */
+	arrive(&sites, 4, 7, 0);         /* its binding is not known */
 	assert_true(collet_host_table_set_machine(&sites, 1, machine, sizeof(machine)));
 	collet_host_table_fill_infos(&sites, cards);
 	const struct collet_locality wanted[5] = { { { 0, 0, 1, 3 } }, { { 0, 0, 0, 0 } }, { { 0, 0, 1, ANY } },
@@ -91,7 +91,7 @@ static void spots_of_all(void **state)
 	collet_host_table_deinit(&sites);
 }
 
-/* The cores that the ranks of a host have together: bound, not bound, in a group with a quota (8192: there is none). */
+/* Tests the cores that the ranks of a host have together: bound, not bound, and with a quota (8192: none). */
 static void cores_of_a_host(void **state)
 {
 	static const struct {
@@ -137,7 +137,7 @@ static void nonsense_is_not_believed(void **state)
 	assert_false(collet_host_table_set_machine(&sites, 1, machine, sizeof(machine) - 1));
 	assert_false(collet_host_table_set_machine(&sites, 1, endless, sizeof(endless)));
 	assert_int_equal(sites.unanswered_count, 1);
-	/* Numbers mean nothing but same and different: any will do. */
+	/* Numbers only mean same or different: all are valid. */
 	const struct collet_locality odd[2] = { { { 65534, 3, ANY, 9 } }, { { 1, ANY, 7, 65534 } } };
 	assert_true(collet_host_table_set_machine(&sites, 1, odd, sizeof(odd)));
 	struct collet_peer_info cards[2] = { 0 };
@@ -146,7 +146,7 @@ static void nonsense_is_not_believed(void **state)
 	collet_host_table_deinit(&sites);
 }
 
-/* ---- Ranks that meet ---- */
+/* ---- Real ranks ---- */
 
 struct bound_rank {
 	struct test_rank rank;
@@ -167,7 +167,7 @@ static void *bind_and_meet(void *context)
 	return NULL;
 }
 
-/* Ranks on two cores in turn, on what the variable says is a machine of as many packages as threads. */
+/* Binds ranks to two cores in turn. HWLOC_SYNTHETIC describes a machine with one package per hardware thread. */
 static void ranks_know_where_the_others_run(void **state)
 {
 	enum { SIZE = 5 };
@@ -206,7 +206,7 @@ static void ranks_know_where_the_others_run(void **state)
 		test_world_deinit(&ranks[r].rank, 1);
 }
 
-/* hwloc cannot make sense of it: everybody meets all the same. */
+/* hwloc cannot read the host: the bootstrap succeeds without a topology. */
 static void a_host_that_cannot_be_read(void **state)
 {
 	struct test_rank ranks[3] = { 0 };

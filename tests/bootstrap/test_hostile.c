@@ -1,5 +1,5 @@
-/* Strangers at every listening port, before, during and after a rendezvous: none gets in, nothing crashes, nobody waits
- * for them. */
+/* Tests strangers at every listener, during and after the bootstrap: none gets in, nothing crashes, and no rank is
+ * delayed. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static struct collet_address loopback(uint16_t port)
 	return endpoint;
 }
 
-/* A blocking connection; waits for the listener to appear. */
+/* Makes a blocking connection. Waits for the listener to appear. */
 static int connect_to(const struct collet_address *endpoint)
 {
 	const int64_t deadline = collet_deadline_after(10000000000);
@@ -58,7 +58,7 @@ static void set_ask(struct collet_handshake_ask *ask, const char *job, uint32_t 
 	*ask = maker.transcript.ask;
 }
 
-/* The index-th way to misbehave. The connection stays open. */
+/* Misbehaves in the index-th way. The connection stays open. */
 static void misbehave(int fd, uint32_t index, uint32_t purpose, uint32_t from, uint32_t to)
 {
 	struct collet_handshake_ask ask;
@@ -67,7 +67,7 @@ static void misbehave(int fd, uint32_t index, uint32_t purpose, uint32_t from, u
 	switch (index) {
 	case 0:  /* says nothing */
 		return;
-	case 1:  /* speaks something else */
+	case 1:  /* speaks another protocol */
 		(void)!send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL);
 		return;
 	case 2:  /* half an ask, and waits */
@@ -97,21 +97,21 @@ static void misbehave(int fd, uint32_t index, uint32_t purpose, uint32_t from, u
 		memset(ask.version, 'v', sizeof(ask.version));
 		(void)!send(fd, &ask, sizeof(ask), MSG_NOSIGNAL);
 		return;
-	case 9:  /* hangs up at once */
+	case 9:  /* closes immediately */
 		shutdown(fd, SHUT_RDWR);
 		return;
 	case 10:  /* claims to need no secret */
 		ask.has_key = 0;
 		(void)!send(fd, &ask, sizeof(ask), MSG_NOSIGNAL);
 		return;
-	default:  /* a card without a handshake */
+	default:  /* a peer info without a handshake */
 		(void)!send(fd, &(struct collet_frame){ .kind = COLLET_FRAME_PEER_INFO, .bytes = UINT32_MAX },
 			sizeof(struct collet_frame), MSG_NOSIGNAL);
 		return;
 	}
 }
 
-/* Did the other end never say "welcome"? It may say nothing, refuse, or hang up. */
+/* True if the other end has not accepted the connection. It may be silent, refuse, or close. */
 static bool was_not_let_in(int fd)
 {
 	struct {
@@ -158,7 +158,7 @@ static void strangers_do_not_hold_up_a_rendezvous(void **state)
 	assert_int_equal(test_count_descriptors(), descriptors);
 }
 
-/* A relay that keeps what passes; then it is played again to the same rank 0. */
+/* Records the bytes of a rank through a relay, and replays them to the same rank 0. */
 static void a_recorded_rank_is_not_let_in(void **state)
 {
 	struct test_rank ranks[2];
@@ -194,7 +194,7 @@ static void a_recorded_rank_is_not_let_in(void **state)
 		if (ends[1].revents && (n = recv(host, bytes, sizeof(bytes), 0)) > 0)
 			assert_int_equal(send(guest, bytes, (size_t)n, MSG_NOSIGNAL), n);
 	}
-	/* Rank 1 is known now. The same words once more, for nothing. */
+	/* Rank 1 is registered now. Replay its bytes. */
 	int replay = connect_to(&root);
 	assert_int_equal(send(replay, said, said_bytes, MSG_NOSIGNAL), said_bytes);
 	struct collet_handshake_answer answer;
@@ -213,7 +213,7 @@ static void a_recorded_rank_is_not_let_in(void **state)
 	test_world_deinit(ranks, 2);
 }
 
-/* ---- The doors of a running control plane ---- */
+/* ---- The listeners of a running control plane ---- */
 
 struct witness {
 	_Atomic uint32_t connected, others;
@@ -292,7 +292,7 @@ static void world_destroy(struct world *world)
 	test_world_deinit(world->ranks, SIZE);
 }
 
-/* A rank's TCP or Unix door. */
+/* Returns the address of a rank's TCP or Unix listener. */
 static struct collet_address door_of(const struct world *world, uint32_t rank, bool local)
 {
 	const struct collet_peer_info *card = &world->ranks[0].bootstrap.peer_infos[rank];
@@ -302,7 +302,7 @@ static struct collet_address door_of(const struct world *world, uint32_t rank, b
 	return door;
 }
 
-/* Each rank dials the next, over TCP and Unix: all get through, soon, and nobody else does. */
+/* Lets each rank dial the next one over TCP and Unix. All must connect soon, and nobody else. */
 static void assert_the_honest_connect(struct world *world)
 {
 	for (uint32_t r = 0; r < SIZE; r++) {
@@ -346,7 +346,7 @@ static void strangers_do_not_pass_the_doors_of_a_rank(void **state)
 	assert_int_equal(test_count_descriptors(), descriptors);
 }
 
-/* More than may wait at once: the oldest give way. */
+/* Opens more connections than may be pending: the oldest are closed. */
 static void a_crowd_does_not_keep_the_honest_out(void **state)
 {
 	enum { CROWD = 4 * SIZE + 256 + 32 };
@@ -358,7 +358,7 @@ static void a_crowd_does_not_keep_the_honest_out(void **state)
 		crowd[i] = connect_to(&door);
 	assert_the_honest_connect(&world);
 	char byte;
-	assert_int_equal(recv(crowd[0], &byte, 1, 0), 0);  /* the oldest was shown the door */
+	assert_int_equal(recv(crowd[0], &byte, 1, 0), 0);  /* the oldest was closed */
 	for (uint32_t i = 0; i < CROWD; i++)
 		close(crowd[i]);
 	world_destroy(&world);

@@ -1,4 +1,4 @@
-/* The rendezvous: everybody gets everybody's card, whatever the store, the order and the number. */
+/* Tests the bootstrap: all ranks get all peer infos, with every store, in every order and number. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static void meet_and_check(
 	test_world_assert_met(ranks, size);
 	print_message("%u ranks met in %.1f ms at %s\n", size, (double)took / 1e6, callbacks ? "callbacks" : store);
 	test_world_deinit(ranks, size);
-	test_world_deinit(ranks, size);  /* safe to repeat */
+	test_world_deinit(ranks, size);  /* may be called twice */
 	assert_int_equal(test_count_descriptors(), descriptors);
 	free(ranks);
 }
@@ -74,8 +74,8 @@ static void all_ranks_meet_over_ipv6(void **state)
 	meet_and_check(store, "s3cret", 3, NULL);
 }
 
-/* A name that is no loopback by its spelling, wherever it leads on this host: nobody may end up listening on loopback,
- * where other hosts could not come. */
+/* Uses a host name that does not look like loopback, but may resolve to it on this host. No rank may listen on
+ * loopback, where other hosts could not connect. */
 static void by_the_hosts_own_name_nobody_listens_on_loopback(void **state)
 {
 	struct test_rank ranks[3];
@@ -111,7 +111,7 @@ static void all_ranks_meet_through_a_folder(void **state)
 	meet_and_check(store, "s3cret", 4, NULL);
 	assert_int_equal(rmdir(folder), 0);  /* nothing was left in it */
 
-	/* A run that was killed has left its address, a port where nobody listens, or somebody else does. */
+	/* A killed run has left its address: a port where nobody listens, or another program. */
 	assert_int_equal(mkdir(folder, 0700), 0);
 	struct collet_launch launch = { .job = "test" };
 	struct collet_store file;
@@ -135,7 +135,7 @@ static void all_ranks_meet_through_a_folder(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
-/* A key-value store in memory; the rank that starts last waits for the others' questions. */
+/* A key-value store in memory. It counts reads, so a test can start rank 0 after some of them. */
 struct table {
 	pthread_mutex_t mutex;
 	pthread_cond_t changed;
@@ -210,7 +210,7 @@ static void rank_0_may_come_last(void **state)
 	test_world_assert_met(ranks, 3);
 	test_world_deinit(ranks, 3);
 
-	/* TCP: somebody else holds the port while the others knock, lets go of it, and rank 0 comes. */
+	/* TCP: another program uses the port while the clients connect, and closes it; then rank 0 starts. */
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t bytes = sizeof(at);
 	char store[64];
@@ -250,7 +250,7 @@ static void a_port_of_the_launcher_is_left_alone(void **state)
 	assert_int_equal(getsockname(launcher, (struct sockaddr *)&at, &bytes), 0);
 	assert_int_equal(listen(launcher, 8), 0);
 	const uint16_t port = ntohs(at.sin_port);
-	/* The first port of the scan is somebody's too, who speaks something else. */
+	/* The first port of the scan is in use too, by another protocol. */
 	at.sin_port = htons(collet_store_scan_port(port, "test", 0));
 	(void)!bind(first, (struct sockaddr *)&at, sizeof(at));
 	snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", port);
@@ -262,7 +262,7 @@ static void a_port_of_the_launcher_is_left_alone(void **state)
 	test_world_meet(ranks, 3);
 	test_world_assert_met(ranks, 3);
 	test_world_deinit(ranks, 3);
-	assert_int_equal(accept(launcher, NULL, NULL), -1);  /* nobody knocked */
+	assert_int_equal(accept(launcher, NULL, NULL), -1);  /* nobody has connected */
 	close(launcher);
 	close(first);
 }

@@ -1,4 +1,5 @@
-/* The rendezvous when not all come, or somebody does who does not belong: all are told, and who. */
+/* Tests the bootstrap when ranks are missing, or when processes connect that do not belong to the job. All ranks learn
+ * which. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -37,7 +38,7 @@ static void who_does_not_come_is_named_to_all(void **state)
 			fail_msg("rank %u: %s", present[i], rank->sentence);
 		test_world_deinit(rank, 1);
 	}
-	/* A rank whose own deadline comes first has heard it from rank 0 too. */
+	/* A rank with an earlier deadline has the names from rank 0 too. */
 	for (uint32_t r = 0; r < 2; r++) {
 		test_rank_set(&ranks[r], r, 3, store, NULL, r == 0 ? 1500 : 900);
 		test_rank_start(&ranks[r]);
@@ -118,7 +119,7 @@ static void two_of_one_rank_are_named(void **state)
 	test_rank_join(&ranks[1]);
 	test_rank_join(&again);
 	assert_int_equal(ranks[0].status, COLLET_ERR_RENDEZVOUS);
-	/* Whichever of the two came second is told. */
+	/* The error goes to the one that connected second. */
 	const struct test_rank *second = again.status == COLLET_ERR_CONFIG ? &again : &ranks[1];
 	assert_int_equal(second->status, COLLET_ERR_CONFIG);
 	assert_non_null(strstr(second->sentence, "two processes claim to be rank 1"));
@@ -150,7 +151,7 @@ static void what_rank_0_finds_wrong_everybody_hears(void **state)
 	test_world_deinit(ranks, 4);
 }
 
-/* In a child of user nobody: connects to the name and reports whether it was let in; or listens at it. */
+/* Runs in a child process of user nobody. Connects to the name and reports a rejection, or listens at it. */
 static int as_nobody(const char *local_name, bool squat, int ready)
 {
 	struct collet_address endpoint;
@@ -168,7 +169,7 @@ static int as_nobody(const char *local_name, bool squat, int ready)
 	for (int tries = 0; tries < 2000; tries++) {  /* until rank 0 listens */
 		fd = socket(AF_UNIX, SOCK_STREAM, 0);
 		if (connect(fd, &endpoint.any, endpoint.bytes) == 0)
-			return read(fd, &byte, 1) <= 0 ? 0 : 1;  /* shown the door, with no word */
+			return read(fd, &byte, 1) <= 0 ? 0 : 1;  /* closed without a message */
 		close(fd);
 		poll(NULL, 0, 5);
 	}

@@ -1,5 +1,6 @@
-/* The control plane: messages arrive once and in order, the loss of a rank is told to all others once, connections are
- * made and refused, and nothing is left behind. Ranks are threads here; test_control_processes.c kills real ones. */
+/* Tests the control plane: messages arrive once and in order, all others learn of a lost rank once, connections are
+ * established and refused, and nothing is left behind. Ranks are threads here; test_control_processes.c kills real
+ * processes. */
 #include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -37,7 +38,7 @@ struct record {
 	char text[128];
 };
 
-/* A rank with its control plane, and everything that it was told, in order. */
+/* A rank with its control plane, and a record of all events in order. */
 struct node {
 	struct test_rank rank;
 	struct collet_control *control;
@@ -45,7 +46,7 @@ struct node {
 	pthread_cond_t changed;
 	struct record records[RECORDS_MOST];
 	uint32_t count;
-	bool held;                 /* its control thread waits in message() */
+	bool held;                 /* the control thread waits in message() */
 };
 
 enum { HOLD = 77 };            /* a type of message */
@@ -106,7 +107,7 @@ static const struct collet_control_events events = {
 	.connected = connected, .dial_failed = dial_failed, .peer_gone = peer_gone, .message = message, .tick = tick,
 };
 
-/* The index-th record of this kind; fails the test if it does not come. */
+/* Waits for the index-th record of this kind, and fails the test if it does not arrive. */
 static struct record await(struct node *node, enum record_kind kind, uint32_t index)
 {
 	struct timespec until;
@@ -236,7 +237,7 @@ static void who_closes_in_order_has_left(void **state)
 {
 	enum { SIZE = 4 };
 	struct node *nodes = world_create(SIZE);
-	/* still leaves before the good-bye */
+	/* is still sent before the bye */
 	collet_control_send(nodes[2].control, COLLET_CONTROL_ALL_RANKS, 1, NULL, 0);
 	collet_control_destroy(&nodes[2].control);
 	static const uint32_t others[] = { 0, 1, 3 };
@@ -297,8 +298,8 @@ static void hold(struct node *node, bool held)
 	pthread_mutex_unlock(&node->mutex);
 }
 
-/* Rank 1 calls at rank 0's door and proves itself while rank 0's control thread is held for longer than a caller may
- * take. False: rank 0 was faster than this: all was over, one way or the other, before it was held. */
+/* Rank 1 dials rank 0 and sends its proof while rank 0's control thread is held for longer than the handshake may take.
+ * Returns false if rank 0 was too fast: it had accepted or refused before it was held. */
 static bool is_let_in_late(int stranger_ms)
 {
 	struct node *nodes = world_create_for(2, (int64_t)stranger_ms * 1000000);
@@ -338,7 +339,7 @@ static bool is_let_in_late(int stranger_ms)
 	return in_time;
 }
 
-/* A rank that gets no processor for longer than a caller may take has not heard what the caller said in time. */
+/* A rank may get no processor for longer than a handshake may take. It must not blame the dialing rank for that. */
 static void a_caller_is_not_late_when_the_rank_is(void **state)
 {
 	const int64_t deadline_ns = collet_clock_ns() + INT64_C(1000000000) * PATIENCE_S;
@@ -374,7 +375,7 @@ static void ticks_come_only_while_asked_for(void **state)
 	collet_control_tick(nodes[0].control, 1);
 	await(&nodes[0], TICK, 5);
 	collet_control_tick(nodes[0].control, 0);
-	/* Messages to oneself pass through the same thread: once one is there, the tick is off. */
+	/* A message to the rank itself passes through the same thread: when it has arrived, the tick is off. */
 	collet_control_send(nodes[0].control, 0, 1, NULL, 0);
 	await(&nodes[0], MESSAGE, 0);
 	const uint32_t before = count_of(&nodes[0], TICK);
@@ -387,7 +388,7 @@ static void ticks_come_only_while_asked_for(void **state)
 static void nothing_is_left_behind(void **state)
 {
 	enum { SIZE = 16 };
-	world_destroy(world_create(2), 2);  /* what libraries open once */
+	world_destroy(world_create(2), 2);  /* libraries open some descriptors only once */
 	const uint32_t descriptors = test_count_descriptors(), threads = test_count_threads();
 	struct node *nodes = world_create(SIZE);
 	for (uint32_t r = 1; r < SIZE; r++) {
@@ -413,7 +414,7 @@ static void a_forked_child_forgets_without_harm(void **state)
 		const uint32_t before = test_count_descriptors();
 		collet_control_atfork_child(&nodes[1].control);
 		collet_control_atfork_child(&nodes[1].control); /* a second call is fine */
-		/* Its epoll set, wake descriptor, star connection and two listeners. */
+		/* The epoll set, wake descriptor, control link and two listeners. */
 		_exit(nodes[1].control == NULL && test_count_descriptors() == before - 5 ? 0 : 1);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
@@ -428,7 +429,7 @@ static void a_forked_child_forgets_without_harm(void **state)
 	world_destroy(nodes, 2);
 }
 
-/* A conduit that opens when it has read a byte, and was asked often enough. */
+/* An endpoint that is open when it has read a byte and has been polled often enough. */
 struct opening {
 	struct node *node;
 	int socket;
@@ -466,7 +467,7 @@ static void an_opening_conduit_is_watched_until_it_says_no(void **state)
 	opening.socket = pair[0];
 	pthread_mutex_init(&node.mutex, NULL);
 	pthread_cond_init(&node.changed, NULL);
-	with_watch.tick = begin_watch;  /* a place on the control thread from which to begin */
+	with_watch.tick = begin_watch;  /* runs on the control thread, as collet_control_watch() requires */
 	test_rank_set(&rank, 0, 1, "", NULL, 1000);
 	test_world_meet(&rank, 1);
 	const struct collet_control_config config = {
@@ -480,7 +481,7 @@ static void an_opening_conduit_is_watched_until_it_says_no(void **state)
 	};
 	assert_int_equal(collet_control_create(&node.control, &config), COLLET_OK);
 	collet_control_tick(node.control, 1);
-	while (opening.asked < 3)  /* asked although nothing is readable; meson's timeout bounds this */
+	while (opening.asked < 3)  /* polled although nothing is readable; meson's timeout limits this */
 		sched_yield();
 	collet_control_tick(node.control, 0);
 	assert_int_equal(send(pair[1], "x", 1, 0), 1);

@@ -1,4 +1,4 @@
-/* The control plane among real processes: one is killed, stopped, or does nothing at all. */
+/* Tests the control plane with real processes: one is killed, is stopped, or does nothing. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,14 +21,14 @@
 enum { SIZE = 4 };
 #define PATIENCE_NS ((int64_t)20000000000)
 
-/* What a child tells the parent. */
+/* A child's report to the parent. */
 enum kind { READY, GONE, LEFT, MESSAGES, ENDED, CPU };
 struct report {
 	uint32_t kind, rank, peer;
 	int64_t value;
 };
 
-/* What the parent asks of a child. */
+/* The parent's request to a child. */
 struct request {
 	enum { SEND, QUIT, REST } what;
 	uint32_t count;
@@ -158,7 +158,7 @@ static void ask(struct family *family, uint32_t rank, struct request request)
 	assert_int_equal(write(family->children[rank].requests, &request, sizeof(request)), sizeof(request));
 }
 
-/* The nth report of this kind from this rank, about this peer. */
+/* Waits for the nth report of this kind from this rank about this peer. */
 static struct report await_nth(struct family *family, enum kind kind, uint32_t rank, uint32_t peer, uint32_t n)
 {
 	const int64_t deadline = collet_deadline_after(PATIENCE_NS);
@@ -258,7 +258,7 @@ static void who_never_reads_is_given_up(void **state)
 {
 	struct family *family = family_create();
 	kill(family->children[2].pid, SIGSTOP);
-	for (uint32_t i = 0; i < 4; i++) {  /* 12 MB in all, in pieces that rank 0 has relayed before the next */
+	for (uint32_t i = 0; i < 4; i++) {  /* 12 MB in all; rank 0 has relayed each part before the next */
 		ask(family, 1, (struct request){ .what = SEND, .count = 3000 });
 		assert_int_equal(await_nth(family, MESSAGES, 3, 1, i).value, 3000);
 	}
@@ -277,7 +277,7 @@ static void leaving_waits_for_no_stopped_rank(void **state)
 	ask(family, 1, (struct request){ .what = QUIT });
 	assert_true(await(family, ENDED, 1, 0).value - start < 5000000000);
 	kill(family->children[0].pid, SIGCONT);
-	await(family, GONE, 0, 1);  /* its good-bye did not fit: it counts as lost, rather than as never heard of */
+	await(family, GONE, 0, 1);  /* its bye did not fit into the socket, so it counts as lost */
 	family_destroy(family);
 }
 

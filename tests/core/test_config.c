@@ -1,4 +1,4 @@
-/* Settings and sentences: what a user types is taken strictly, and refused by the variable's name. */
+/* Tests settings and error sentences: variables are parsed strictly, and errors name them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -30,7 +30,7 @@ static void numbers_are_read(void **state)
 		{ "0.3", 0x1.3333333333333p-2 },
 		{ "1.7976931348623157e308", DBL_MAX },
 		{ "2.2250738585072014e-308", DBL_MIN },
-		/* Halfway between two doubles: to even. A little more: up. */
+		/* Halfway between two doubles rounds to even; a little more rounds up. */
 		{ "9007199254740993", 0x1p53 },
 		{ "9007199254740993.00000000000000000001", 0x1.0000000000001p53 },
 		{ "9007199254740995", 0x1.0000000000002p53 },

@@ -1,4 +1,5 @@
-/* What one reading of a machine says, and where a binding is on it: machines described to hwloc, and this one. */
+/* Tests the topology of machines that are described to hwloc, and of this one, and the localities of bindings on
+ * them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +72,7 @@ static void spots(void **state)
 	}
 }
 
-/* Numbers of threads need not follow the machine: here the two of a core are 4 apart, as kernels have it. */
+/* The kernel's numbers of threads need not follow the machine: here the two threads of a core are 4 apart. */
 static void threads_by_the_kernels_numbers(void **state)
 {
 	struct collet_machine machine;
@@ -85,7 +86,7 @@ static void threads_by_the_kernels_numbers(void **state)
 	collet_machine_deinit(&machine);
 }
 
-/* Whatever it is: every thread that this one may use is known, and where it may run is a spot. */
+/* On every machine, all threads that this process may use are known and have a locality. */
 static void this_machine(void **state)
 {
 	struct collet_machine machine;

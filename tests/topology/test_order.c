@@ -1,4 +1,4 @@
-/* Bindings on machines, to the order of ranks and the hosts' groups. */
+/* Tests the order of ranks that bindings on described machines give. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 enum { MOST = 16, ALL = -1 };
 
-/* A rank of a row: its host, and the hardware threads it is bound to; ALL: it is not bound. */
+/* A rank of a row: its host, and the hardware threads that it is bound to. ALL: not bound. */
 struct bound {
 	int host, first, last;
 };
@@ -65,7 +65,7 @@ static void locate(const struct row *row, struct collet_rank_locality *locations
 		for (uint32_t i = 0; i < machine.cpu_count; i++)
 			if (b->first == ALL || ((int)i >= b->first && (int)i <= b->last))
 				mask[i / 8] |= (uint8_t)(1 << i % 8);
-		locations[r].host = (uint64_t)b->host * 0x9e3779b97f4a7c15;  /* a digest: in no order */
+		locations[r].host = (uint64_t)b->host * 0x9e3779b97f4a7c15;  /* a hash, so hosts have no order */
 		locations[r].locality = collet_machine_locality(&machine, mask, sizeof(mask));
 	}
 	collet_machine_deinit(&machine);
@@ -105,7 +105,7 @@ static void orders(void **state)
 	}
 }
 
-/* How often a level's number changes along a host, going round: as often as there are groups, if there are several. */
+/* Along the order, a rank's group of a level does not appear again after another group of that level. */
 static void each_boundary_is_crossed_once(void **state)
 {
 	enum { SIZE = 96 };
