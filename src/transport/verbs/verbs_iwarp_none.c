@@ -8,32 +8,32 @@ const char *collet_verbs_iwarp_address(struct collet_device *device, struct verb
 	return "is iWARP, and this module was built without librdmacm";
 }
 
-static collet_status none(const struct verbs_conduit *verbs)
+static collet_status fail_unsupported(const struct verbs_endpoint *verbs)
 {
-	return collet_verbs_refuse(verbs, "no iWARP", "this module was built without librdmacm");
+	return collet_verbs_fail_connect(verbs, "no iWARP", "this module was built without librdmacm");
 }
 
-collet_status collet_verbs_iwarp_await(struct verbs_conduit *verbs)
+collet_status collet_verbs_iwarp_listen(struct verbs_endpoint *verbs)
 {
-	return none(verbs);
+	return fail_unsupported(verbs);
 }
 
-collet_status collet_verbs_iwarp_connect(struct verbs_conduit *verbs)
+collet_status collet_verbs_iwarp_connect(struct verbs_endpoint *verbs)
 {
-	return none(verbs);
+	return fail_unsupported(verbs);
 }
 
-collet_status collet_verbs_iwarp_connecting(struct verbs_conduit *verbs)
+collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs)
 {
-	return none(verbs);
+	return fail_unsupported(verbs);
 }
 
-void collet_verbs_iwarp_hang_up(struct verbs_conduit *verbs)
+void collet_verbs_iwarp_disconnect(struct verbs_endpoint *verbs)
 {
 	(void)verbs;
 }
 
-void collet_verbs_iwarp_leave_in_child(const struct verbs_conduit *verbs)
+void collet_verbs_iwarp_close_in_child(const struct verbs_endpoint *verbs)
 {
 	(void)verbs;
 }
