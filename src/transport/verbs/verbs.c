@@ -3,7 +3,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "verbs_completion.h"
 #include "verbs_endpoint.h"
+#include "verbs_iwarp.h"
 
 /* Rounds of progress, or of lingering, between looks for the peer: each is a system call. */
 enum { IDLE_ROUNDS = 1000, FLUSH_CHECKS = 100 };

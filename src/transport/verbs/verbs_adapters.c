@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "verbs_endpoint.h"
+#include "verbs_adapter.h"
+#include "verbs_iwarp.h"
 
 enum { CANDIDATES_MAX = 32, GIDS_MAX = 256 };
 

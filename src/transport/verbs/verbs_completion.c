@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "verbs_completion.h"
 #include "verbs_endpoint.h"
 
 enum { COUNT_BITS = 20, ARGUMENT_BITS = 10, BATCH = 16 };

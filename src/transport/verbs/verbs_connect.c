@@ -12,7 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "verbs_completion.h"
 #include "verbs_endpoint.h"
+#include "verbs_iwarp.h"
 
 enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 3 };
 /* Pairs begin at different times, and ask often: see tcp.c. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "verbs_endpoint.h"
+#include "verbs_iwarp.h"
 #include "verbs_rdmacm.h"
 
 enum { RESOLVE_MS = 10000, PORTS_TRIED = 8 };

@@ -1,5 +1,5 @@
 /* verbs, built without librdmacm's headers: no iWARP adapter is used, so nothing else than its address is asked for. */
-#include "verbs_endpoint.h"
+#include "verbs_iwarp.h"
 
 const char *collet_verbs_iwarp_address(struct collet_device *device, struct verbs_adapter *adapter)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/sysinfo.h>
 
-#include "verbs_endpoint.h"
+#include "verbs_adapter.h"
 
 enum { MAX_WIDE = 32 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "verbs_endpoint.h"
+#include "verbs_iwarp.h"
 #include "verbs_rdmacm.h"
 
 static bool resolve_all(struct verbs_rdmacm *rdmacm)

@@ -15,7 +15,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "verbs_endpoint.h"
+#include "verbs_adapter.h"
+#include "verbs_registration.h"
 
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "verbs_completion.h"
 #include "verbs_endpoint.h"
 
 /* The argument of the immediate that ends a part. */

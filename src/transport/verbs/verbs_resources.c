@@ -5,7 +5,9 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 
+#include "verbs_completion.h"
 #include "verbs_endpoint.h"
+#include "verbs_iwarp.h"
 
 /* ---- Making ------------------------------------------------------------------------------------------------- */
 

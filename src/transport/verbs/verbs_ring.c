@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "verbs_completion.h"
 #include "verbs_endpoint.h"
 
 enum { HEADER_MAGIC = 0x76746c63 };  /* "cltv" */

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 
+#include "verbs_completion.h"
 #include "verbs_endpoint.h"
 
 static const int64_t probe_after_ns = INT64_C(2000000000);
