@@ -280,13 +280,7 @@ struct collet_endpoint {
 	uint64_t reserved[2];            /* 0 */
 };
 
-/* ---- The table ---------------------------------------------------------------------------------------------- */
-
-enum {
-	COLLET_CAP_VIEW = 1 << 0,        /* receives of COLLET_TRANSFER_VIEW may cost no copy */
-	COLLET_CAP_LOCAL = 1 << 1,       /* reaches ranks of this host only; then the socket is AF_UNIX */
-	COLLET_CAP_SYSCALLS = 1 << 2     /* progress() costs a system call, even where nothing has come */
-};
+/* ---- Arguments of device_open() and open() ------------------------------------------------------------------- */
 
 struct collet_device_config {
 	const struct collet_services *services;
@@ -323,6 +317,14 @@ struct collet_endpoint_config {
 	const struct collet_services *services;
 	struct collet_device *device;    /* what device_open() has made: until device_close(); NULL: there is no such
 					    slot */
+};
+
+/* ---- The table ---------------------------------------------------------------------------------------------- */
+
+enum {
+	COLLET_CAP_VIEW = 1 << 0,        /* receives of COLLET_TRANSFER_VIEW may cost no copy */
+	COLLET_CAP_LOCAL = 1 << 1,       /* reaches ranks of this host only; then the socket is AF_UNIX */
+	COLLET_CAP_SYSCALLS = 1 << 2     /* progress() costs a system call, even where nothing has come */
 };
 
 struct collet_transport {
@@ -434,7 +436,8 @@ struct collet_transport {
 
 	/* A call of this number (COLLET_TRANSFER_CALL_CLASS_SHIFT), of so many bytes in all, has ended. It may have had
 	 * transfers here, and has taken so many of the processor's ticks from its start to its end on this rank. */
-	void (*report_call_time)(struct collet_endpoint *endpoint, uint32_t call, uint64_t bytes, uint64_t ticks);
+	void (*report_call_time)(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes,
+		uint64_t ticks);
 };
 
 /* What a module defines and exports: its table, under this name. */
