@@ -1,51 +1,60 @@
-/* The transport contract: what a transport must do, may do and may count on. For those who write one; a program that
- * calls collectives needs none of this.
+/* The transport contract: what a transport must do, what it may do, and what it can rely on. It is for people who write
+ * a transport. A program that only calls collectives does not need this header.
  *
- * A transport moves messages between two ranks; it knows nothing of collectives or types. It is a const table of
- * functions (struct collet_transport) that is built into the library (self, shm, tcp), or that a module brings: a
- * shared object libcollet-transport-NAME.so which exports
+ * A transport moves messages between two ranks. It knows nothing of collectives or element types. It is a constant
+ * table of functions, struct collet_transport. The transports self, shm and tcp are built into the library. Any other
+ * one is a module: a shared object named libcollet-transport-NAME.so that exports its table as
  *
  *     const struct collet_transport collet_transport_module = { ... };
  *
- * whose name is NAME, and lies in a folder of COLLET_TRANSPORT_PATH or in the library's module folder (pkg-config
- * --variable=moduledir collet). A module needs no symbol of the library: what it may call comes as a table (struct
- * collet_host_group). examples/transport-skeleton is one to begin with; transport-contract runs what is said here
- * against any.
+ * The table's name must be NAME. The library looks for modules in the folders of COLLET_TRANSPORT_PATH and in its own
+ * module folder (pkg-config --variable=moduledir collet). A module links no symbol of the library: the functions that
+ * it may call are handed to it in a table, struct collet_services. To begin, copy examples/transport-skeleton. To check
+ * a transport, run the installed program transport-contract: it tests what this header promises.
  *
- * Things
- *   transport  the table; static, the same for all contexts
- *   device     what a transport holds for one context (one rank in a process): adapters, a protection domain. Optional
- *   conduit    one connection of two ranks on one channel. It carries messages both ways, each way in posting order;
- *              the k-th message sent is taken by the k-th receive posted on the other side
- *   transfer   one message, sent or received
- *   card       what a rank has told all others of itself at the rendezvous
+ * Terms
+ *   transport  the table of functions; static, and the same for all contexts
+ *   device     the state of a transport in one context (one rank of a process): adapters, a protection domain; optional
+ *   endpoint   one connection between two ranks on one channel. It carries messages in both directions, and each
+ *              direction keeps the posting order: the k-th send matches the k-th receive posted on the other side
+ *   transfer   one message to send or to receive
+ *   peer info  what a rank has told all others about itself during bootstrap
  *
- * Life of a conduit. The control plane brings a connected, authenticated stream socket to the same conduit's other end.
- * open() begins, opening() goes on until both ends are ready: over the socket the two may exchange what they need
- * (descriptors, keys, queue pair numbers), and they may keep it, to send over or only to learn of the peer's end.
- * Then the data path: posts and progress. close() ends it at any time, and frees what open() has taken over or made,
- * the socket too; the conduit's own memory is the caller's.
+ * Life of an endpoint
+ *   1. The control thread brings a connected, authenticated stream socket to each of the two ranks.
+ *   2. open() starts the setup, and open_progress() continues it until both ends are ready. The two ends exchange what
+ *      they need over the socket (descriptors, keys, queue pair numbers). They may keep the socket, to send data or
+ *      only to detect that the peer has gone.
+ *   3. Data path: post_send(), post_recv(), progress() and the other slots.
+ *   4. close() may come at any time after open(). It frees everything that open() took over or created, the socket too.
+ *      The memory of the endpoint itself belongs to the caller.
  *
- * Threads. Calls on one conduit never overlap; open() and opening() come from the control thread, everything after
- * opening() has returned COLLET_OK from whichever thread makes progress for the rank, one at a time. close() comes from
- * either. Calls on different conduits of one device may overlap (one opens while another moves). device_open() and
- * device_close() come from the thread that creates or destroys the context; memory_register() and memory_deregister()
- * from any thread, one at a time, while conduits move; reaches() from any, and several at once.
+ * Threads
+ *   - Calls on one endpoint never overlap. The control thread calls open() and open_progress(). Once open_progress()
+ *     has returned COLLET_OK, any thread that makes progress for the rank may call the other slots, one at a time.
+ *     Either of these threads calls close().
+ *   - Calls on different endpoints of one device may overlap: one can open while another moves data.
+ *   - device_open() and device_close() run on the thread that creates or destroys the context.
+ *   - memory_register() and memory_deregister() run on any thread, one at a time, while endpoints move data.
+ *   - reaches() runs on any thread, several calls at once.
  *
- * No call blocks, and none calls back into the engine: every outcome is left in the transfer or the conduit, so there
- * is one place to look for errors. Nothing on the data path allocates.
+ * No call blocks, and no call enters the engine again. Each result is left in the transfer or in the endpoint, so there
+ * is one place to look for errors. Nothing on the data path allocates memory.
  *
- * Errors. A call that fails says why, once, by host->fail(status, "NAME: what failed, with which rank on which host,
- * what to try"): the sentence becomes this thread's collet_last_error(). What ends a conduit is COLLET_ERR_PEER_LOST
- * where the peer, its host or the way to it is gone; COLLET_ERR_TRANSPORT where what came makes no sense, or an adapter
- * has failed; COLLET_ERR_SYSTEM or _MEMORY where this rank cannot go on. A conduit that has ended stays so: what is
- * lent settles with its status, and so does what is posted later. COLLET_ERR_MISMATCH is one receive's, and ends
- * nothing.
+ * Errors
+ *   A call that fails says why, once: services->fail(status, "NAME: what failed, with which rank on which host, what to
+ *   try"). That sentence becomes collet_last_error() of the calling thread. An endpoint ends with
+ *     COLLET_ERR_PEER_LOST          if the peer, its host or the network path is gone,
+ *     COLLET_ERR_TRANSPORT          if it received invalid data, or an adapter failed,
+ *     COLLET_ERR_SYSTEM, _MEMORY    if this rank cannot continue.
+ *   An endpoint that has ended stays so: its pending transfers complete with its status, and so does each one posted
+ *   later. COLLET_ERR_MISMATCH concerns one receive only and does not end the endpoint.
  *
- * Versions. The table begins with the contract's version, which must be the library's, and with its own size. A later
- * library may know more slots, at the end: what a shorter table does not have counts as NULL, so new slots are always
- * optional. What the library hands over (cards, configs, host functions) may likewise grow at the end; nobody copies or
- * embeds it. struct collet_endpoint, which a transport embeds, keeps its size. */
+ * Versions
+ *   The table begins with the version of the contract, which must equal the library's, and with its own size. A later
+ *   library may add slots at the end. A slot that a shorter table lacks counts as NULL, so new slots are always
+ *   optional. The structs that the library passes in (peer info, configs, services) may grow at the end too, so do not
+ *   copy or embed them. struct collet_endpoint keeps its size, because transports embed it. */
 #ifndef COLLET_TRANSPORT_H
 #define COLLET_TRANSPORT_H
 
@@ -64,103 +73,107 @@ extern "C" {
 #endif
 
 enum {
-	COLLET_TRANSPORT_VERSION = 2,    /* of this contract */
-	COLLET_TRANSPORT_NAME_BYTES = 22 /* longest name, with its NUL */
+	COLLET_TRANSPORT_VERSION = 2,    /* version of this contract */
+	COLLET_TRANSPORT_NAME_BYTES = 22 /* longest name of a transport, with its NUL */
 };
 
 struct collet_transport;
-struct collet_device;                    /* a transport's own */
-struct collet_arena;                     /* the library's: a rank's collet_mem_alloc() memory */
-struct collet_log;                       /* the library's */
+struct collet_device;                    /* defined by the transport */
+struct collet_arena;                     /* the library's memory behind collet_mem_alloc(), one for each rank */
+struct collet_log;                       /* opaque; passed back to services->log() */
 
-/* ---- What a transport may call ------------------------------------------------------------------------------ */
+/* ---- Services: what a transport may call --------------------------------------------------------------------- */
 
+/* Origin of memory that memory_register() is told about. */
 enum collet_memory_kind {
-	COLLET_MEMORY_HOST,              /* the user's own, from collet_mem_register() */
-	COLLET_MEMORY_ARENA,             /* a block from collet_mem_alloc(), or of the library's own staging */
-	COLLET_MEMORY_GPU                /* of a GPU: addresses are of the device */
+	COLLET_MEMORY_HOST,              /* host memory that the user passed to collet_mem_register() */
+	COLLET_MEMORY_ARENA,             /* a block of collet_mem_alloc(), or a staging buffer of the library */
+	COLLET_MEMORY_GPU                /* GPU memory: base is a device address */
 };
 
 struct collet_memory {
 	void *base;
 	uint64_t bytes;
 	uint32_t kind;                   /* enum collet_memory_kind */
-	int32_t gpu;                     /* its ordinal; -1: none */
-	int32_t dmabuf;                  /* a dma-buf descriptor that exports it, the caller's to close after the call;
-					    -1: none */
+	int32_t gpu;                     /* ordinal of the GPU; -1 if it is host memory */
+	int32_t dmabuf;                  /* dma-buf descriptor that exports the memory, or -1; the caller closes it
+					    after the call */
 	uint32_t reserved;
-	uint64_t dmabuf_offset;          /* of first in it */
+	uint64_t dmabuf_offset;          /* offset of base in the dma-buf */
 };
 
-/* Lives as long as the library is loaded. Any thread. */
+/* Functions of the library for a transport. The table exists as long as the library is loaded. Any thread may call. */
 struct collet_services {
-	uint32_t bytes;                  /* sizeof of what the library has; look before using what was added later */
+	uint32_t bytes;                  /* size of the library's table; check it before using a later member */
 	uint32_t version;                /* COLLET_TRANSPORT_VERSION of the library */
-	/* Sets this thread's sentence and returns status, so that a failure reads `return host->fail(STATUS, ...)`.
-	 * Without a final full stop or newline; at most 1023 characters are kept. */
+	/* Sets collet_last_error() of this thread and returns status, so a failure reads `return
+	 * services->fail(STATUS, ...)`. End the sentence without a full stop or newline. At most 1023 characters are
+	 * kept. */
 	collet_status (*fail)(collet_status status, const char *format, ...) COLLET_FORMAT(2, 3);
 	const char *(*last_error)(void);
-	/* A line on standard error, if COLLET_LOG asks for this level. Not on the data path above DEBUG. */
+	/* Writes a line to standard error if COLLET_LOG enables this level. On the data path use DEBUG only. */
 	void (*log)(const struct collet_log *log, enum collet_log_level level, const char *format, ...)
 		COLLET_FORMAT(3, 4);
-	bool (*log_enabled)(const struct collet_log *log, enum collet_log_level level); /* would it be shown? */
-	/* An option's value, of the environment today; NULL when unset or empty. Name it COLLET_<TRANSPORT>_<WHAT>, and
-	 * read it once, in device_open(). */
+	bool (*log_enabled)(const struct collet_log *log, enum collet_log_level level);
+	/* Returns the value of an option (today an environment variable), or NULL if it is unset or empty. Name options
+	 * COLLET_<TRANSPORT>_<WHAT>, and read them once, in device_open(). */
 	const char *(*option)(const char *name);
-	/* The rank's arena: address space reserved, of which pages exist where memory is in use. *fd is the memfd
-	 * behind it (the library's). */
+	/* Gives the address range of the rank's arena. The range is reserved, and pages exist only where memory is in
+	 * use. *fd is the memfd behind the arena and stays the library's. */
 	void (*arena_span)(const struct collet_arena *arena, void **first, uint64_t *bytes, int *fd);
-	/* Blocks in it: zeroed, aligned to 64 bytes, to 4 KiB from 4 KiB on; memory_register() is not told of them. Not
-	 * on the data path. alloc: COLLET_ERR_MEMORY, and *memory is as it was. free: NULL is fine;
-	 * COLLET_ERR_ARGUMENT, it is no such block. */
+	/* Allocates and frees blocks of the arena. A block is zeroed and aligned to 64 bytes, or to 4 KiB if it has at
+	 * least 4 KiB. memory_register() is not called for these blocks. Do not call them on the data path.
+	 * arena_alloc: COLLET_ERR_MEMORY leaves *memory unchanged. arena_free: accepts NULL, and returns
+	 * COLLET_ERR_ARGUMENT for an address that is no such block. */
 	collet_status (*arena_alloc)(struct collet_arena *arena, void **memory, size_t bytes);
 	collet_status (*arena_free)(struct collet_arena *arena, void *memory);
 };
 
-/* ---- Who talks ---------------------------------------------------------------------------------------------- */
+/* ---- Peer info: what ranks know of each other ---------------------------------------------------------------- */
 
 enum {
-	COLLET_PEER_TRANSPORTS = 6,      /* that a rank can offer at a time, beside "self" */
-	COLLET_PEER_DATA_BYTES = 112     /* of all of them together */
+	COLLET_PEER_TRANSPORTS = 6,      /* most transports that a rank offers, besides "self" */
+	COLLET_PEER_DATA_BYTES = 112     /* room for the data of all of them together */
 };
 
-/* A transport that the rank offers. */
+/* A transport that a rank offers. */
 struct collet_peer_transport {
-	char name[COLLET_TRANSPORT_NAME_BYTES]; /* "": none */
-	uint8_t data_offset, data_bytes; /* its part of data */
+	char name[COLLET_TRANSPORT_NAME_BYTES]; /* "" if the entry is unused */
+	uint8_t data_offset, data_bytes; /* the transport's part of collet_peer_info.data */
 };
 
-/* What a rank tells all others of itself at the rendezvous, under the job's authentication. Travels as it is, in the
- * byte order of the machine, which the version check has compared. */
+/* What a rank tells all others about itself during bootstrap, authenticated like the rest of it. The struct is sent as
+ * it lies in memory; the version check has compared the byte order before. */
 struct collet_peer_info {
-	uint32_t rank;                   /* in the context's world */
+	uint32_t rank;                   /* rank in the context's world */
 	uint32_t pid;
-	uint64_t host_id;                /* equal: same host (COLLET_HOST_ID, else boot id and network namespace) */
-	uint64_t process_id;             /* equal: threads of one process */
+	uint64_t host_id;                /* equal on one host: COLLET_HOST_ID, else boot id and network namespace */
+	uint64_t process_id;             /* equal for threads of one process */
 	uint32_t uid;
-	uint32_t usable_cores;           /* of the process: affinity and cgroup quota */
-	uint16_t quota_cores;            /* that the cgroups allow all their processes together */
-	uint16_t host_cores;             /* that all ranks of this host may use together. This and spot are filled in by
-					    rank 0: not known yet in device_open() */
+	uint32_t usable_cores;           /* cores that the process may use, by affinity and cgroup quota */
+	uint16_t quota_cores;            /* cores that the cgroups allow all their processes together */
+	uint16_t host_cores;             /* cores that all ranks of this host may use together. Rank 0 fills in this
+					    field and locality, so device_open() does not know them yet */
 	struct collet_locality locality;
-	char host[64];                   /* host name, for people */
-	uint16_t family;                 /* of the address it listens on: AF_INET, AF_INET6; 0: no TCP listener */
-	uint16_t port;                   /* host byte order */
-	uint32_t scope_id;               /* of a link-local IPv6 address */
+	char host[64];                   /* host name, for error texts and logs */
+	uint16_t family;                 /* family of the TCP listener's address: AF_INET or AF_INET6; 0 if none */
+	uint16_t port;                   /* in host byte order */
+	uint32_t scope_id;               /* scope of a link-local IPv6 address */
 	uint8_t address[16];
-	struct collet_peer_transport transports[COLLET_PEER_TRANSPORTS]; /* best first */
+	struct collet_peer_transport transports[COLLET_PEER_TRANSPORTS]; /* in order of preference, best first */
 	uint8_t data[COLLET_PEER_DATA_BYTES];
-	/* From here on the library's own. */
-	char unix_name[64]; /* abstract Unix socket that this rank listens on (without the leading NUL); "" none */
-	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
-	uint8_t gpu[16];    /* the UUID of the GPU that this rank's thread uses; zeros: none that it knows */
-	char handle_exchange[8]; /* where it takes descriptors of GPU memory: see src/cuda/driver/handle_exchange.h */
-	uint32_t link_mbps; /* that its host's link to other hosts carries each way; 0: not known */
+	/* Used by the library only, from here on. */
+	char unix_name[64]; /* abstract Unix socket that the rank listens on, without the leading NUL; "" if none */
+	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share; compared at creation */
+	uint8_t gpu[16];    /* UUID of the GPU that the rank's thread uses; zeros if it is unknown */
+	char handle_exchange[8]; /* address for descriptors of GPU memory; see src/cuda/driver/handle_exchange.h */
+	uint32_t link_mbps; /* Mbit/s of the host's link to other hosts, each way; 0 if unknown */
 	uint32_t reserved;
 };
 
-/* What the rank's transport of this name has put on its card in device_open(); NULL when the rank does not offer it or
- * put nothing. As long as the card. Not checked by the library: bytes of a peer. */
+/* Returns what the peer's transport of this name stored in collet_device_info.peer_data, and its size in *bytes.
+ * Returns NULL if the peer does not offer the transport, or if it stored nothing. The pointer is valid as long as
+ * peer_info. The data comes from the peer and is not checked by the library. */
 static inline const void *collet_peer_info_data(
 	const struct collet_peer_info *peer_info, const char *name, size_t *bytes)
 {
@@ -169,7 +182,7 @@ static inline const void *collet_peer_info_data(
 		uint32_t from = 0, c = 0;
 		for (; c < COLLET_TRANSPORT_NAME_BYTES && row->name[c]; c++)
 			if (row->name[c] == ':')
-				from = c + 1;  /* a wrapper's name comes before */
+				from = c + 1;  /* skips the name of a wrapper, as in "trace:tcp" */
 		if (c == from || c == COLLET_TRANSPORT_NAME_BYTES)
 			continue;
 		for (c = from; row->name[c] && row->name[c] == name[c - from];)
@@ -185,98 +198,108 @@ static inline const void *collet_peer_info_data(
 	return NULL;
 }
 
-/* How a rank sleeps: one epoll set for everything that it waits for. */
+/* How a rank sleeps: one epoll set holds everything that it waits for. A transport reads these fields and changes none
+ * of them. */
 struct collet_wake {
-	/* A transport reads what is here, and changes none of it. */
-	int epoll_fd;                    /* transports add descriptors, edge-triggered or taken out again by
-					    disarm(), with any data.ptr but NULL */
-	int event_fd;                    /* any write wakes the rank; in the set with data.ptr = NULL. A transport may
-					    pass it to a peer on the same host, which then wakes this rank by a write */
-	uint32_t shared_cpu;             /* 1 + the one on which the rank makes progress, if ranks outnumber cores;
-					    else 0. A transport may tell local peers, see collet_endpoint */
-	uint32_t empty_polls;            /* how often the rank has looked for something to do and found nothing: a
-					    transport sees whether it waited between two posts */
+	/* A transport adds its descriptors here, with any data.ptr but NULL. It adds them edge-triggered, or removes
+	 * them again in disarm(). */
+	int epoll_fd;
+	/* A write to it wakes the rank. It is in the epoll set with data.ptr = NULL. A transport may pass it to a peer
+	 * on the same host, which then wakes this rank by a write. */
+	int event_fd;
+	/* If ranks outnumber cores: 1 + the CPU on which the rank makes progress; else 0. A transport may tell its
+	 * local peers, see collet_endpoint.peer_cpu. */
+	uint32_t shared_cpu;
+	/* Number of times that the rank polled and found nothing to do. A change between two posts tells a transport
+	 * that the rank has waited. */
+	uint32_t empty_polls;
 };
 
-/* ---- What travels ------------------------------------------------------------------------------------------- */
+/* ---- Transfers and endpoints --------------------------------------------------------------------------------- */
 
-/* What travels with a message, beside its bytes. The receiver says what it expects; anything else is a mismatch. */
+/* Envelope of a message. A receive states the envelope that it expects; any other one is a mismatch. */
 struct collet_message {
-	uint64_t signature;              /* what is being called; any number */
-	uint64_t sequence;               /* which message this is; any number, and not always the next */
-	uint64_t bytes;                  /* of data; a peer's say, so bounded before it is used */
+	uint64_t signature;              /* identifies the call; any number */
+	uint64_t sequence;               /* identifies the message; any number, not always the next one */
+	uint64_t bytes;                  /* size of the data; a peer sends it, so check it before use */
 };
 
 enum {
-	COLLET_TRANSFER_VIEW = 1 << 0,   /* receive: the bytes may stay where they are, see view */
-	COLLET_TRANSFER_CONTIGUOUS = 1 << 1, /* send: the peer combines the bytes, when all are there: a hint to
-	                                        leave them for it in one piece, where it could view them */
-	COLLET_TRANSFER_EXCHANGE = 1 << 2, /* send: whoever sends waits for the peer all the same: a hint that an answer
-					    costs it little */
-	COLLET_TRANSFER_GPU = 1 << 3,    /* data is GPU memory, as takes_gpu() has allowed: the processor must not
-					    touch it */
-	COLLET_TRANSFER_EAGER = 1 << 4,  /* send: the peer may not want it for long: a hint to settle it without */
-	COLLET_TRANSFER_IN_CACHE = 1 << 5, /* send: this rank has just made the bytes, and its peer sends it as many: a
-					    hint to bring them to where the peer wants them, rather than have it
-					    fetch them */
-	/* Eight bits from this one on are a number below COLLET_CALL_CLASSES: which kind and size of call the
-	 * transfer belongs to. Calls of one number are alike, so that what they take can be compared. */
+	/* Receive: the bytes may stay in the transport's or the peer's memory, see collet_transfer.view. */
+	COLLET_TRANSFER_VIEW = 1 << 0,
+	/* Send, a hint: the peer reduces the bytes once all have arrived. Leave them contiguous where it can view
+	 * them. */
+	COLLET_TRANSFER_CONTIGUOUS = 1 << 1,
+	/* Send, a hint: the sender waits for the peer anyway, so waiting for an answer costs it little. */
+	COLLET_TRANSFER_EXCHANGE = 1 << 2,
+	/* data is GPU memory that accepts_gpu() has accepted. The CPU must not touch it. */
+	COLLET_TRANSFER_GPU = 1 << 3,
+	/* Send, a hint: the peer may post its receive much later, so complete the send without waiting for it. */
+	COLLET_TRANSFER_EAGER = 1 << 4,
+	/* Send, a hint: this rank has just computed the bytes, and its peer sends it as many. Write them to the peer's
+	 * buffer instead of letting the peer read them. */
+	COLLET_TRANSFER_IN_CACHE = 1 << 5,
+	/* The eight bits from this one on hold the call class, a number below COLLET_CALL_CLASSES. It stands for the
+	 * kind and size of the call that the transfer belongs to. The times of calls of one class can be compared. */
 	COLLET_TRANSFER_CALL_CLASS_SHIFT = 8,
 	COLLET_CALL_CLASSES = 144
 };
 
-/* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a
- * receive with COLLET_TRANSFER_VIEW: until release). The caller's own from then on: status is the last thing that a
- * transport writes. */
+/* One message to send or to receive. The caller owns it. The transport borrows it, with its buffer, from the post until
+ * status leaves COLLET_PENDING; for a receive with COLLET_TRANSFER_VIEW until release_view(). A transport writes status
+ * last, because the caller may reuse or free the transfer from then on. */
 struct collet_transfer {
-	collet_status status;            /* COLLET_OK: every byte moved; there are no short transfers. For a send: the
-					    bytes may be overwritten now */
+	/* COLLET_PENDING while borrowed. COLLET_OK: every byte has moved; there are no short transfers. For a send,
+	 * COLLET_OK means that the caller may overwrite the bytes, not that they have arrived. */
+	collet_status status;
 	uint32_t flags;                  /* COLLET_TRANSFER_* */
-	struct collet_message message;   /* send: what travels. Receive: what is expected; left by
-					    COLLET_ERR_MISMATCH as what came instead, data untouched: that message
-					    is dropped, and the next receive is for the next one */
-	void *data;                      /* message.bytes bytes; a send only reads them. May be NULL if 0 bytes */
-	const void *view;                /* receive with COLLET_TRANSFER_VIEW, settled COLLET_OK: where the bytes
-					    are, for reading: data, or the transport's or peer's own memory. Valid
-					    until release() */
-	struct collet_transfer *next;    /* from here on the transport's own, while lent */
+	/* Send: the envelope to send. Receive: the envelope that is expected. With COLLET_ERR_MISMATCH the transport
+	 * stores here the envelope that came instead and leaves data untouched. It drops that message, and the next
+	 * receive is for the next message. */
+	struct collet_message message;
+	void *data;                      /* message.bytes bytes; a send only reads them. May be NULL for 0 bytes */
+	/* Receive with COLLET_TRANSFER_VIEW, set with COLLET_OK: where the bytes lie, for reading. It points to data or
+	 * into memory of the transport or the peer, and is valid until release_view(). */
+	const void *view;
+	/* For the transport's use while it borrows the transfer, from here on. */
+	struct collet_transfer *next;
 	uint64_t transport_private[3];
 };
 
-/* What becomes of a transfer that is to settle at once. */
+/* Result of try_send() and try_recv(). */
 enum collet_try_result {
-	COLLET_TRY_DONE,                 /* it has */
-	COLLET_TRY_AGAIN,                /* a receive: nothing has come yet; trying again is as cheap as has_come() */
-	COLLET_TRY_POST                  /* this way it does not, or not well: it is to be posted */
+	COLLET_TRY_DONE,                 /* the transfer has completed with COLLET_OK */
+	COLLET_TRY_AGAIN,                /* receive: nothing has arrived yet; try again, it costs as little as
+					    is_recv_ready() */
+	COLLET_TRY_POST                  /* not possible, or not worth it, this way: post the transfer */
 };
 
-/* bytes: of messages, without what a transport sends along. */
+/* Byte counts are those of messages, without what a transport adds. */
 struct collet_endpoint_stats {
 	uint64_t bytes_sent, bytes_received, messages_sent, messages_received, system_calls;
 };
 
-/* The common head of every transport's own conduit struct. */
+/* Common part of all endpoints. It is the first member of the endpoint struct of each transport. */
 struct collet_endpoint {
-	/* The caller's; set before open(). */
-	const struct collet_transport *transport;
-	/* The transport's from here on, but for what says otherwise. */
-	collet_status status;            /* COLLET_OK, or what has ended it (sticky). The sentence is in last_error() of
-					    the call during which status left COLLET_OK */
-	uint32_t peer;                   /* the caller's: world rank, for error texts */
-	uint32_t channel;                /* the caller's */
-	uint32_t posted;                 /* transfers lent and not yet settled: the engine makes progress on conduits
-					    where this is not 0 */
-	bool peer_reads_arena;           /* the peer reads what lies in this rank's arena where it is: said in
-					    opening(), not changed after. The engine then gathers what it sends in
-					    there */
-	uint32_t peer_cpu;               /* the peer's collet_wake.cpu when it sent last; 0: unknown */
-	struct collet_endpoint_stats stats; /* counted as transfers settle COLLET_OK; system calls as they are made */
-	uint64_t peer_read_min_bytes;    /* as reads_arena, of ordinary memory: from so many bytes on the peer reads it
-					    where it is about as fast as it would what was gathered for it; 0: it
-					    does not. May change; the engine then leaves there what goes to one
-					    peer */
-	const uint8_t *peer_read_classes; /* and does it so of calls of this number (COLLET_CALL_CLASSES of them)? May
-					    change; NULL: of all */
+	const struct collet_transport *transport; /* set by the caller before open() */
+	/* The transport sets all members from here on, except peer and channel. */
+	collet_status status;            /* COLLET_OK, or what ended the endpoint (sticky). The call that changes it
+					    also sets collet_last_error() */
+	uint32_t peer;                   /* set by the caller: world rank of the peer, for error texts */
+	uint32_t channel;                /* set by the caller */
+	uint32_t posted;                 /* pending transfers; the engine calls progress() while this is not 0 */
+	/* The peer reads data in this rank's arena in place. Set by open_progress() and constant afterwards. The engine
+	 * then gathers what it sends in the arena. */
+	bool peer_reads_arena;
+	uint32_t peer_cpu;               /* the peer's collet_wake.shared_cpu when it last sent; 0 if unknown */
+	struct collet_endpoint_stats stats; /* counts transfers that complete with COLLET_OK, and system calls */
+	/* Like peer_reads_arena, for ordinary memory: from this many bytes on, the peer reads data in place about as
+	 * fast as data gathered in the arena. 0 if it never does. The engine then leaves in place what goes to one
+	 * peer. The value may change. */
+	uint64_t peer_read_min_bytes;
+	/* For each call class, nonzero if peer_read_min_bytes applies to it. NULL if it applies to all classes. The
+	 * values may change. */
+	const uint8_t *peer_read_classes;
 	uint64_t reserved[2];            /* 0 */
 };
 
@@ -284,173 +307,176 @@ struct collet_endpoint {
 
 struct collet_device_config {
 	const struct collet_services *services;
-	const struct collet_log *log;    /* this and what follows lives as long as the context */
-	const struct collet_peer_info *self; /* what is known before the rendezvous: rank, pid, host, cores of the
-					    process */
+	const struct collet_log *log;    /* this and all members below live as long as the context */
+	const struct collet_peer_info *self; /* what is known before bootstrap: rank, pid, host, cores of the process */
 	struct collet_arena *arena;
 	struct collet_wake *wake;
-	uint64_t job_id;                 /* alike on all ranks of a job, and another in most other jobs: made from the
-					    job's name and where it meets. No secret, and no proof of anything */
+	/* Equal on all ranks of a job and different in most other jobs. It is made from the job's name and its
+	 * bootstrap address. It is not secret and proves nothing. */
+	uint64_t job_id;
 };
 
-/* Filled by device_open(); zeroed before. */
+/* Result of device_open(); zeroed before the call. */
 struct collet_device_info {
-	char description[128];           /* for people: which adapter, port, speed; with its NUL */
-	uint8_t peer_data[COLLET_PEER_DATA_BYTES]; /* for the peers' reaches() and open(), see
-	                                              collet_peer_info_data() */
-	uint32_t peer_data_bytes;        /* of it; few, since all transports of a rank share the card: where they do
-					    not fit, creation fails */
-	uint32_t link_mbps;              /* 10^6 bits a second that this rank sends to other hosts at the most, by
-					    all adapters together; 0: not known, or none of this transport's */
+	char description[128];           /* for people, with its NUL: adapter, port, speed */
+	/* Data for reaches() and open() of the peers, which read it with collet_peer_info_data(). All transports of a
+	 * rank share the room, so store few bytes: if they do not fit, creation of the context fails. */
+	uint8_t peer_data[COLLET_PEER_DATA_BYTES];
+	uint32_t peer_data_bytes;        /* used bytes of peer_data */
+	uint32_t link_mbps;              /* most Mbit/s (10^6 bits) that this rank can send to other hosts, all adapters
+					    together; 0 if unknown or if the transport does not leave the host */
 };
 
 struct collet_endpoint_config {
 	const struct collet_peer_info *self, *peer; /* live as long as the context */
 	uint32_t channel;
-	bool dialed;                     /* this side connected the socket, the other accepted */
-	int socket;                      /* connected, authenticated, non-blocking, stream: AF_UNIX for local
-					    transports, else TCP. The conduit's from open() on, even if open() fails:
-					    close() closes it. -1 for "self" */
+	bool dialed;                     /* this side connected the socket; the other side accepted it */
+	/* Connected, authenticated, non-blocking stream socket: AF_UNIX for local transports, else TCP. The endpoint
+	 * owns it from open() on, even if open() fails; close() closes it. -1 for "self". */
+	int socket;
 	struct collet_wake *wake;        /* lives as long as the context */
-	struct collet_arena *arena;      /* this rank's collet_mem_alloc memory, which lives as long; may be NULL */
+	struct collet_arena *arena;      /* this rank's arena, lives as long as the context; may be NULL */
 	const struct collet_log *log;    /* lives as long as the context */
 	const struct collet_services *services;
-	struct collet_device *device;    /* what device_open() has made: until device_close(); NULL: there is no such
-					    slot */
+	struct collet_device *device;    /* from device_open(), valid until device_close(); NULL without that slot */
 };
 
 /* ---- The table ---------------------------------------------------------------------------------------------- */
 
 enum {
-	COLLET_CAP_VIEW = 1 << 0,        /* receives of COLLET_TRANSFER_VIEW may cost no copy */
-	COLLET_CAP_LOCAL = 1 << 1,       /* reaches ranks of this host only; then the socket is AF_UNIX */
-	COLLET_CAP_SYSCALLS = 1 << 2     /* progress() costs a system call, even where nothing has come */
+	COLLET_CAP_VIEW = 1 << 0,        /* receives with COLLET_TRANSFER_VIEW may save a copy */
+	COLLET_CAP_LOCAL = 1 << 1,       /* reaches only ranks of this host; the socket is then AF_UNIX */
+	COLLET_CAP_SYSCALLS = 1 << 2     /* progress() makes a system call even if nothing has arrived */
 };
 
 struct collet_transport {
 	uint32_t version;                /* COLLET_TRANSPORT_VERSION */
 	uint32_t bytes;                  /* sizeof(struct collet_transport) */
-	const char *name;                /* "tcp": lower-case letters, digits, '_', '-'; static */
-	const char *summary;             /* one line for people: whom it reaches and how bytes move; static */
+	const char *name;                /* such as "tcp": lower-case letters, digits, '_', '-'; static */
+	const char *summary;             /* one line for people: which ranks it reaches, how bytes move; static */
 	uint32_t caps;                   /* COLLET_CAP_* */
-	uint32_t priority;               /* of the transports that reach a peer the highest is tried first. self
-					    1000, shm 800, tcp 200; between hosts something faster than tcp should
-					    say 400 to 600 */
-	size_t endpoint_bytes;           /* sizeof the transport's struct; the caller allocates it zeroed, 64-byte
-					    aligned */
+	/* Of the transports that reach a peer, the one with the highest priority is tried first. self has 1000, shm
+	 * 800, tcp 200. A transport between hosts that is faster than tcp should say 400 to 600. */
+	uint32_t priority;
+	size_t endpoint_bytes;           /* size of the transport's endpoint struct; the caller allocates it, zeroed
+					    and aligned to 64 bytes */
 
-	/* ---- Devices: all optional, device_open and device_close together ---- */
+	/* ---- Devices: optional. device_open and device_close come together. ---- */
 
-	/* Once for each context, before the rendezvous. May take a moment (100 ms), since it is no part of the data
-	 * path. *device is handed to the calls that need it; *info says what peers and people should know.
-	 * COLLET_ERR_UNSUPPORTED: there is no device here, and the sentence says what was looked for. That, or any
-	 * other error, leaves nothing behind, and the rank goes on without this transport (but for a transport that
-	 * COLLET_TRANSPORT names: then creation fails with it). */
+	/* Optional. Opens the device, once for each context and before bootstrap. It may take about 100 ms. *device is
+	 * passed to the calls that need it, and *info tells peers and people about it. Any error leaves nothing behind,
+	 * and the rank continues without this transport; but if COLLET_TRANSPORT names it, creation of the context
+	 * fails. COLLET_ERR_UNSUPPORTED: there is no device here; the error text says what was looked for. */
 	collet_status (*device_open)(struct collet_device **device, const struct collet_device_config *config,
 		struct collet_device_info *info);
-	/* After every conduit of the context has been closed. Not called in a forked child. */
+	/* Optional. Closes the device, after all endpoints of the context are closed. Not called in a forked child. */
 	void (*device_close)(struct collet_device *device);
-	/* Memory that transfers will lie in, if the transport gains by knowing ahead: from collet_mem_alloc(),
-	 * collet_mem_register(), the engine's staging; GPU memory by its dma-buf. *registration names it to
-	 * memory_deregister(), which comes before the memory goes and after its last transfer. Failing is no error but
-	 * for GPU memory (of which that there is no dma-buf is COLLET_ERR_UNSUPPORTED): transfers in memory that is not
-	 * registered must work too, if slower. Both or neither; only with device_open. */
+	/* Optional; both or neither, and only with device_open. Announces memory that transfers will use: blocks of
+	 * collet_mem_alloc(), memory of collet_mem_register(), staging buffers of the engine, and GPU memory with its
+	 * dma-buf. *registration names it to memory_deregister(), which is called after the last transfer that uses the
+	 * memory and before the memory is freed. Transfers must also work in memory that is not registered, perhaps
+	 * slower, so a failure matters for GPU memory only. GPU memory without a dma-buf: COLLET_ERR_UNSUPPORTED. */
 	collet_status (*memory_register)(
 		struct collet_device *device, const struct collet_memory *memory, void **registration);
 	void (*memory_deregister)(struct collet_device *device, void *registration);
 
 	/* ---- Connections: mandatory ---- */
 
-	/* Can these two ranks talk this way, as far as their cards tell? Pure: opens nothing, allocates nothing. Both
-	 * offer this transport. Asked in the order (this rank, the other). */
+	/* Returns true if the two ranks can talk over this transport, as far as their peer infos tell. Pure: it opens
+	 * and allocates nothing. Both ranks offer the transport. self is always the calling rank. */
 	bool (*reaches)(const struct collet_peer_info *self, const struct collet_peer_info *peer);
-	/* Begins. The conduit is zeroed but for what its struct says. config is read during the call only; what it
-	 * points to lives as its members say. Even on failure the conduit is left fit for close(), which follows. */
+	/* Starts to open an endpoint. The memory is zeroed except for the members that the caller sets. config is valid
+	 * during the call only; what its members point to lives as stated there. On failure too the endpoint is fit for
+	 * close(), which follows. */
 	collet_status (*open)(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config);
-	/* Goes on: COLLET_PENDING until both ends are ready (asked again when the socket is readable, or after 10 ms),
-	 * then COLLET_OK for ever; or an error, after which the pair falls back to another transport. Called by the
-	 * control thread, until it has returned COLLET_OK; nothing else is called before but close(), which also comes
-	 * when nobody waits for the conduit any more: it needs no deadline of its own. No end may take the conduit for
-	 * ready that the other has refused. */
+	/* Continues to open an endpoint. Returns COLLET_PENDING until both ends are ready, and is then called again
+	 * when the socket is readable, or after 10 ms. Returns COLLET_OK when both ends are ready, and from then on.
+	 * Returns an error if the endpoint cannot be opened: the pair then falls back to another transport. Neither end
+	 * may report COLLET_OK for an endpoint that the other end has refused. Until COLLET_OK, only the control thread
+	 * calls, and it calls nothing but open_progress() and close(). close() also comes when nobody waits for the
+	 * endpoint any more, so open_progress() needs no deadline of its own. */
 	collet_status (*open_progress)(struct collet_endpoint *endpoint);
-	/* Settles every lent transfer as COLLET_CANCELLED, makes sure that no peer reads or writes this rank's memory
-	 * through this conduit any more, then undoes open(). A message whose send has settled still reaches a peer that
-	 * is alive; for that it may wait, for 1 s at most. Safe to repeat, and on a conduit that was never opened. In a
-	 * forked child (another getpid() than in open()) it only lets go of the child's own copies: the connection is
-	 * the parent's and goes on. */
+	/* Completes every pending transfer with COLLET_CANCELLED, makes sure that the peer no longer reads or writes
+	 * this rank's memory through this endpoint, and then undoes open(). A message whose send has completed still
+	 * reaches a live peer; close() may wait for that, at most 1 s. Safe to repeat, and safe if open() was never
+	 * called. In a forked child (getpid() differs from that in open()) it only closes the child's copies of
+	 * descriptors: the connection belongs to the parent and continues. */
 	void (*close)(struct collet_endpoint *endpoint);
 
-	/* ---- Moving: mandatory but for has_come ---- */
+	/* ---- Data path: mandatory, except is_recv_ready ---- */
 
-	/* Lend transfer and buffer. May settle at once. On a conduit whose status is not COLLET_OK: settles with it.
-	 * Any number may be lent; each direction settles in posting order (but for views of which the peer's release
-	 * is awaited: sends in which bytes are lent to the peer may be overtaken by later ones). 0 bytes is a
-	 * message. */
+	/* Post a transfer: the transport borrows it with its buffer. It may complete before the call returns. If the
+	 * endpoint has ended, it completes with the endpoint's status. Any number of transfers may be pending. Each
+	 * direction completes in posting order, except for sends whose bytes the peer views: later sends may complete
+	 * before the peer releases those. A message of 0 bytes is a message. */
 	void (*post_send)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 	void (*post_recv)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
-	/* Ends a view (of every COLLET_TRANSFER_VIEW receive that has settled COLLET_OK and whose bytes are wanted:
-	 * once, in any order; close() ends the others). Leaves status as it is, or as COLLET_ERR_PEER_LOST: the peer
-	 * took its memory back meanwhile, and what was seen in the view means nothing. */
+	/* Ends the view of a receive that was posted with COLLET_TRANSFER_VIEW and has completed with COLLET_OK. The
+	 * caller calls it once for each such receive whose bytes it wants, in any order; close() ends all other views.
+	 * It leaves status unchanged, or sets it to COLLET_ERR_PEER_LOST if the peer has taken its memory back
+	 * meanwhile: what the caller has read is then invalid. */
 	void (*release_view)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
-	/* Moves what can move without waiting; returns how many transfers it settled. Finds out that the peer is gone:
-	 * transfers that can no longer move settle as COLLET_ERR_PEER_LOST, and so does the conduit's status; what a
-	 * peer had sent before it went is delivered first. */
+	/* Moves what can move without waiting, and returns the number of transfers that it completed. It also detects
+	 * that the peer has gone: the endpoint's status becomes COLLET_ERR_PEER_LOST, and transfers that can no longer
+	 * move complete with it. Messages that the peer sent before are delivered first. */
 	uint32_t (*progress)(struct collet_endpoint *endpoint);
-	/* Optional: has something come for a receive of so many bytes, if it is posted now? Cheap: it may read into
-	 * the conduit's own memory, and with COLLET_CAP_SYSCALLS makes one system call at most. Only while none is
-	 * posted. */
+	/* Optional. Returns true if data has arrived for a receive of this many bytes that would be posted now. Called
+	 * only while no receive is pending. It must be cheap: it may read into the endpoint's own memory, and with
+	 * COLLET_CAP_SYSCALLS it makes at most one system call. */
 	bool (*is_recv_ready)(struct collet_endpoint *endpoint, uint64_t bytes);
-	/* The header of the next message that no posted receive has taken: true and *message, or false (none yet, or
-	 * status not COLLET_OK). Only while no receive is posted. Moves what can move, and finds out as progress() does
-	 * that the peer is gone, once nothing is left of what it had sent: nobody calls progress() while nothing is
-	 * posted. */
+	/* Returns true and stores the envelope of the next message that no receive has matched. Returns false if there
+	 * is none yet, or if the endpoint has ended. Called only while no receive is pending. Nobody calls progress()
+	 * while nothing is pending, so peek() moves what can move. It also detects that the peer has gone, after
+	 * everything that the peer sent has been received. */
 	bool (*peek)(struct collet_endpoint *endpoint, struct collet_message *message);
 
-	/* ---- Sleeping: mandatory ---- */
+	/* ---- Sleep: mandatory ---- */
 
-	/* Before sleeping, on every conduit that is waited for (posted != 0, or peeked at): false when something can
-	 * move right now, or the conduit has ended; else true, and the epoll set or the wake event will tell when it
-	 * can, or that the peer is gone. */
+	/* Prepares to sleep. Called on every endpoint that is waited for: those with posted != 0, and those that are
+	 * peeked at. Returns false if something can move right now, or if the endpoint has ended. Else returns true,
+	 * and the epoll set or the wake event fires when something can move or the peer has gone. */
 	bool (*arm)(struct collet_endpoint *endpoint);
-	/* After sleeping; also after an arm() that has returned false, or none. */
+	/* Undoes arm() after the sleep. Also called after an arm() that returned false, and without any arm(). */
 	void (*disarm)(struct collet_endpoint *endpoint);
 
-	/* ---- At once: optional, both or neither ---- */
+	/* ---- Fast path: optional, both or neither ---- */
 
-	/* As post_send() and post_recv() where these settle the transfer before they return, COLLET_OK. Else the
-	 * transfer is as it was and not lent, data untouched, and the answer says whether to try again. That is so for
-	 * every error too: posting tells which it is. Only while no transfer of that direction is lent; without a
-	 * system call. */
+	/* Complete a transfer before they return: COLLET_TRY_DONE, with COLLET_OK in its status. Any other result
+	 * leaves the transfer as it was, not borrowed and its data untouched, and says whether to try again or to post.
+	 * Errors are not reported here either: posting the transfer reports them. Called only while no transfer of that
+	 * direction is pending. They make no system call. */
 	enum collet_try_result (*try_send)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 	enum collet_try_result (*try_recv)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 
-	/* ---- GPUs: optional, with memory_register ---- */
+	/* ---- GPU memory: optional, only with memory_register ---- */
 
-	/* May a message of so many bytes be posted, sent or received, that lie at data in a GPU's memory? So it is
-	 * then, with COLLET_TRANSFER_GPU, whatever the other end's memory is. Only of what memory_register() has taken;
-	 * short messages, which a processor copies somewhere, had better be refused: they come by way of the host's
-	 * memory. That it has been deregistered since is an error of the transfer. */
+	/* Returns true if a message of this many bytes at data, in GPU memory, may be posted in either direction. It is
+	 * then posted with COLLET_TRANSFER_GPU, whatever memory the other end uses. Accept only memory that
+	 * memory_register() has registered. Refuse short messages that the CPU would copy: the engine moves them
+	 * through host memory. If the memory is deregistered before the transfer completes, the transfer fails. */
 	bool (*accepts_gpu)(struct collet_endpoint *endpoint, const void *data, uint64_t bytes);
 
-	/* ---- Learning: optional ---- */
+	/* ---- Measurement: optional ---- */
 
-	/* A call of this number (COLLET_TRANSFER_CALL_CLASS_SHIFT), of so many bytes in all, has ended. It may have had
-	 * transfers here, and has taken so many of the processor's ticks from its start to its end on this rank. */
+	/* Reports that a call of this class (COLLET_TRANSFER_CALL_CLASS_SHIFT) and this many bytes in total has ended.
+	 * It may have used this endpoint. ticks is its time on this rank from start to end, in ticks of the CPU's
+	 * counter. */
 	void (*report_call_time)(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes,
 		uint64_t ticks);
 };
 
-/* What a module defines and exports: its table, under this name. */
+/* The table that a module defines and exports under this name. */
 #define COLLET_TRANSPORT_SYMBOL "collet_transport_module"
 extern COLLET_API const struct collet_transport collet_transport_module;
 
-/* ---- For transports that keep what they are lent in queues --------------------------------------------------- */
+/* ---- Helpers: queues of borrowed transfers ------------------------------------------------------------------- */
 
-/* Transfers that a transport has been lent, in posting order; zeroed is empty. */
+/* Borrowed transfers in posting order. A zeroed queue is empty. */
 struct collet_transfer_queue {
 	struct collet_transfer *first, *last;
 };
 
+/* Appends a transfer. The caller sets its status and counts it in endpoint->posted. */
 static inline void collet_transfer_queue_add(struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
 	transfer->next = NULL;
@@ -461,7 +487,8 @@ static inline void collet_transfer_queue_add(struct collet_transfer_queue *queue
 	queue->last = transfer;
 }
 
-/* Hands the oldest back. Its owner may reuse or free it from then on, so nothing of it is touched after status. */
+/* Removes the oldest transfer and completes it with this status. Its owner may reuse or free it from then on, so
+ * nothing touches it after status is written. */
 static inline void collet_transfer_queue_complete(
 	struct collet_transfer_queue *queue, struct collet_endpoint *endpoint, collet_status status)
 {
@@ -472,7 +499,7 @@ static inline void collet_transfer_queue_complete(
 	transfer->status = status;
 }
 
-/* Hands all back; returns how many. */
+/* Completes all transfers with this status. Returns their number. */
 static inline uint32_t collet_transfer_queue_complete_all(
 	struct collet_transfer_queue *queue, struct collet_endpoint *endpoint, collet_status status)
 {
