@@ -8,33 +8,34 @@
 
 #include "verbs_endpoint.h"
 
+/* An RDMA write to post; with is_read a read. */
 struct verbs_write {
 	struct ibv_sge parts[2];
 	int part_count;
 	uint64_t to;
 	uint32_t rkey;
-	bool is_read; /* instead, into its part */
+	bool is_read;                    /* reads into parts[0] instead */
 	bool has_immediate;
 	uint32_t immediate;
-	bool is_signalled;               /* on the first queue pair; on the others every write is */
-	uint32_t tag;                    /* of its completion: TAG_*, and above 8 bits what its owner wants */
+	bool is_signalled;               /* first queue pair: asks for a completion; on the others every write does */
+	uint32_t tag;                    /* returned by the completion: TAG_* in 8 bits, data of the caller above */
 };
 enum { TAG_RING, TAG_EMPTY, TAG_PROBE, TAG_FLUSH, TAG_DATA };
 static inline bool collet_verbs_has_room(const struct verbs_qp *qp)
 {
 	return qp->posted - qp->completed < qp->depth;
 }
-/* Only with room. Should it fail, the conduit is lost. */
+/* Posts a write; the queue must have room. A failure marks the endpoint as lost. */
 void collet_verbs_post_write(struct verbs_endpoint *verbs, uint32_t qp, const struct verbs_write *write);
-/* A write of nothing (iWARP: a small read): it asks the peer's adapter whether it is there. */
+/* Posts a probe: an empty write (iWARP: a small read) that completes if the peer's adapter answers. */
 void collet_verbs_post_probe(struct verbs_endpoint *verbs, uint32_t qp, uint32_t tag);
-/* Over each queue pair. The answers are counted by probes_pending. */
+/* Starts the probes of the setup, one on each queue pair. probes_pending counts those that have not completed. */
 void collet_verbs_begin_probes(struct verbs_endpoint *verbs);
-/* For the first queue pair, which is in order: carries what has been freed. */
+/* Builds an immediate for the first queue pair, with credits: only there immediates arrive in order. */
 uint32_t collet_verbs_immediate(struct verbs_endpoint *verbs, enum verbs_immediate_kind kind, uint32_t argument);
-/* Receive requests; false: refused. */
+/* Posts receive requests. Returns false if the adapter refuses them. */
 bool collet_verbs_post_receives(struct verbs_qp *qp, uint32_t count);
-/* Takes completions; returns how many there were. */
+/* Polls and handles completions. Returns their number. */
 uint32_t collet_verbs_poll(struct verbs_endpoint *verbs);
 
 #endif

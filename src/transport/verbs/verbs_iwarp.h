@@ -5,13 +5,13 @@
 
 #include "verbs_endpoint.h"
 
-/* Fills in the address of an iWARP adapter; NULL: it can be used, else why not. */
+/* Finds the IP address of an iWARP adapter. Returns NULL on success, else why the adapter cannot be used. */
 const char *collet_verbs_iwarp_address(struct collet_device *device, struct verbs_adapter *adapter);
-/* The end that accepts: opens its doors, to be told in the hello. */
+/* Accepting end: listens on each adapter and writes the ports into the hello. */
 collet_status collet_verbs_iwarp_listen(struct verbs_endpoint *verbs);
-/* The end that dialed: begins to connect its queue pairs to the doors in the peer's hello. */
+/* Dialing end: starts to connect its queue pairs to the ports in the peer's hello. */
 collet_status collet_verbs_iwarp_connect(struct verbs_endpoint *verbs);
-/* COLLET_OK when all queue pairs are connected. */
+/* Handles rdma_cm events. Returns COLLET_OK when all queue pairs are connected, else COLLET_PENDING or an error. */
 collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs);
 void collet_verbs_iwarp_disconnect(struct verbs_endpoint *verbs);
 void collet_verbs_iwarp_close_in_child(const struct verbs_endpoint *verbs);

@@ -6,36 +6,39 @@
 #include <stdint.h>
 
 enum {
-	RAILS_MAX = 4,                   /* adapters used by one conduit */
+	RAILS_MAX = 4,                   /* adapters used by one endpoint */
 	DATA_QPS_MAX = 4,                /* queue pairs for large messages */
 	QPS_MAX = 1 + DATA_QPS_MAX,
 
 	UNIT_BYTES = 64,
-	SLOTS = 64,                      /* of messages in a ring; no window is larger. A power of two: numbers wrap */
-	HEADER_BYTES = 32,               /* struct verbs_header */
-	CREDIT_PARTS = 3,                /* a window's part freed and untold is told by a write of its own */
+	SLOTS = 64,                      /* entries for messages of a ring; at least the window, and a power of two
+					    because message numbers wrap */
+	HEADER_BYTES = 32,               /* sizeof(struct verbs_header) */
+	CREDIT_PARTS = 3,                /* window / CREDIT_PARTS uncredited messages are worth a write of their own */
 
-	LARGE_MAX = 4,                   /* announced and not over, each way */
-	BOUNCE_BUFFERS = 2,              /* landing, and staging */
+	LARGE_MAX = 4,                   /* large messages in flight, each way */
+	BOUNCE_BUFFERS = 2,              /* at the receiver, and as many at the sender */
 
-	SEGMENT_BYTES = 1 << 20,         /* of a large message, a write */
-	STRIPE_BYTES = 65536,            /* less for each data queue pair is not worth another one */
+	SEGMENT_BYTES = 1 << 20,         /* most bytes of a write of a large message */
+	STRIPE_BYTES = 65536,            /* least bytes of a stripe that are worth another queue pair */
 
-	SIGNAL_EVERY = 16
+	SIGNAL_EVERY = 16                /* one of so many ring writes is signalled */
 };
 
-/* What a conduit has of everything. */
+/* Sizes of an endpoint's resources. */
 struct verbs_profile {
-	uint32_t units;                  /* of a ring */
-	uint32_t window;                 /* small messages that the receiver has not freed */
-	uint32_t bounce_bytes;           /* of a landing or staging place */
-	uint32_t data_qps;               /* queue pairs for large messages, and on each adapter one */
+	uint32_t units;                  /* units of a ring */
+	uint32_t window;                 /* most small messages that the receiver has not freed */
+	uint32_t bounce_bytes;           /* size of a bounce buffer */
+	uint32_t data_qps;               /* least queue pairs for large messages; each adapter has at least one */
 	bool is_lean;                    /* only one adapter is used */
-	uint32_t depth, data_depth;      /* of send queues; more than SIGNAL_EVERY, where not all are signalled */
-	uint32_t receive_batch;          /* receive requests given back at a time */
-	uint32_t inline_bytes;           /* asked for */
+	uint32_t depth, data_depth;      /* lengths of send queues; depth exceeds SIGNAL_EVERY, because not all of its
+					    writes are signalled */
+	uint32_t receive_batch;          /* receive requests reposted at a time */
+	uint32_t inline_bytes;           /* inline size to ask for */
 };
-/* Depths, and their sums in completion queues, stay below powers of two: drivers have one place more and round up. */
+/* Queue lengths, and their sums in completion queues, stay just below powers of two: drivers add one entry and round up
+ * to a power of two. */
 static const struct verbs_profile collet_verbs_profile_wide = { .units = 256,
 	.window = 48,
 	.bounce_bytes = 4096,
@@ -44,7 +47,7 @@ static const struct verbs_profile collet_verbs_profile_wide = { .units = 256,
 	.data_depth = 15,
 	.receive_batch = 16,
 	.inline_bytes = 220 };
-/* Its registered memory is three pages. */
+/* The registered memory of this profile is three pages. */
 static const struct verbs_profile collet_verbs_profile_lean = { .units = 56,
 	.window = 8,
 	.bounce_bytes = 1024,
@@ -55,7 +58,7 @@ static const struct verbs_profile collet_verbs_profile_lean = { .units = 56,
 	.receive_batch = 3,
 	.inline_bytes = 128 };
 
-/* Bytes of a message in the ring: with its header a quarter of it. */
+/* Most bytes of a small message. With its header it takes at most a quarter of the ring. */
 static inline uint32_t verbs_max_small_bytes(const struct verbs_profile *profile)
 {
 	return profile->units / 4 * UNIT_BYTES - HEADER_BYTES;

@@ -10,21 +10,21 @@
 
 #include "verbs_profile.h"
 
-/* Memory that memory_register() has named: registered when it is first used. */
+/* Memory announced by memory_register(). It is registered with the adapters when it is first used. */
 struct verbs_region {
 	uintptr_t begin, end;
-	uintptr_t max_end;               /* end, of this and all before it in the list */
-	struct ibv_mr *mrs[RAILS_MAX];
-	uint32_t refcount;
-	uint64_t last_used;              /* for eviction */
-	int32_t dmabuf;
+	uintptr_t max_end;               /* greatest end of this region and all before it in the list */
+	struct ibv_mr *mrs[RAILS_MAX];   /* one for each adapter; NULL while not registered */
+	uint32_t refcount;               /* transfers that use it */
+	uint64_t last_used;              /* collet_device.use_count at the last use, for eviction */
+	int32_t dmabuf;                  /* GPU memory: its dma-buf; else -1 */
 	uint64_t dmabuf_offset;
-	bool is_deregistered;            /* to be freed when the last user lets go */
+	bool is_deregistered;            /* freed when the last transfer releases it */
 };
 
-/* A transfer's memory, registered for its time. */
+/* The registered memory of one transfer: a reference to a region, or registrations of its own. */
 struct verbs_mr_ref {
-	struct verbs_region *region;     /* kept, or NULL: */
+	struct verbs_region *region;     /* NULL if own_mrs is used */
 	struct ibv_mr *own_mrs[RAILS_MAX];
 };
 
@@ -32,12 +32,14 @@ collet_status collet_verbs_memory_register(
 	struct collet_device *device, const struct collet_memory *memory, void **registration);
 void collet_verbs_memory_deregister(struct collet_device *device, void *registration);
 enum verbs_access { ACCESS_READ = 0, ACCESS_WRITE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
-/* False: it is refused (a warning has said so, once), and the caller goes through its own memory. */
+/* Registers memory for a transfer. Returns false if that fails, after one warning in the log: the caller then copies
+ * through bounce buffers. */
 bool collet_verbs_acquire_mr(struct collet_device *device, struct verbs_mr_ref *mr, void *data, uint64_t bytes,
 	enum verbs_access access);
-/* The same of a GPU's memory. False: none of it is registered there now. knows: would it be true? */
+/* Acquires GPU memory for a transfer. Returns false if it is not registered now. */
 bool collet_verbs_acquire_gpu_mr(
 	struct collet_device *device, struct verbs_mr_ref *mr, const void *data, uint64_t bytes);
+/* Returns true if this GPU memory is registered now. */
 bool collet_verbs_has_gpu_mr(struct collet_device *device, const void *data, uint64_t bytes);
 void collet_verbs_release_mr(struct collet_device *device, struct verbs_mr_ref *mr);
 static inline struct ibv_mr *collet_verbs_mr(const struct verbs_mr_ref *mr, uint32_t adapter)
