@@ -1,4 +1,4 @@
-/* verbs: the table, progress and the end of a conduit. See verbs_endpoint.h for how bytes move. */
+/* verbs: the transport's table, progress, and closing an endpoint. verbs_endpoint.h explains how bytes move. */
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,10 +7,10 @@
 #include "verbs_endpoint.h"
 #include "verbs_iwarp.h"
 
-/* Rounds of progress, or of lingering, between looks for the peer: each is a system call. */
+/* Rounds of progress, and of flushing, between checks of the peer. Each check is a system call. */
 enum { IDLE_ROUNDS = 1000, FLUSH_CHECKS = 100 };
 
-/* How long close() waits for what has been sent to be acknowledged. */
+/* Most time that close() waits until sent messages are acknowledged. */
 static const int64_t linger_ns = INT64_C(1000000000);
 
 static struct verbs_endpoint *verbs_of(struct collet_endpoint *endpoint)
@@ -23,14 +23,14 @@ static bool reaches(const struct collet_peer_info *self, const struct collet_pee
 	size_t own_bytes, their_bytes;
 	const uint8_t *own = collet_peer_info_data(self, "verbs", &own_bytes);
 	const uint8_t *theirs = collet_peer_info_data(peer, "verbs", &their_bytes);
-	/* Version, then the kinds of networks. */
+	/* The bytes of struct verbs_peer_data: protocol version, then kinds of networks. */
 	return self->rank != peer->rank && own && theirs && own_bytes >= 2 && their_bytes >= 2 && own[0] == theirs[0] &&
 		(own[1] & theirs[1]) != 0;
 }
 
-/* ---- Moving ------------------------------------------------------------------------------------------------- */
+/* ---- Data path ---------------------------------------------------------------------------------------------- */
 
-/* Lent from here on, or settled at once when the conduit has ended. */
+/* Borrows a transfer. Returns false if the endpoint has ended: the transfer then completes with its status. */
 static bool enqueue(
 	struct collet_endpoint *endpoint, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
@@ -106,14 +106,14 @@ static uint32_t progress(struct collet_endpoint *endpoint)
 	}
 	if (!verbs->is_lost)
 		return completed;
-	/* What has come is still delivered. */
+	/* Delivers everything that arrived before the loss. */
 	do
 		completed += progress_queues(verbs);
 	while (verbs->empty_rounds == 0);
 	return endpoint->posted ? completed + collet_verbs_fail(verbs) : completed;
 }
 
-/* Nobody makes progress where nothing is posted: so who peeks finds out that the peer is gone. */
+/* Detects in peek() that the peer has gone: nobody calls progress() while nothing is posted. */
 static void check_idle_peer(struct verbs_endpoint *verbs)
 {
 	if (verbs->empty_rounds >= IDLE_ROUNDS && !verbs->is_lost) {
@@ -144,7 +144,7 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 	return true;
 }
 
-/* What fits into the ring the processor copies there. */
+/* Refuses messages that fit into the ring, because the CPU copies those. */
 static bool accepts_gpu(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
 	const struct verbs_endpoint *verbs = verbs_of(endpoint);
@@ -153,14 +153,16 @@ static bool accepts_gpu(struct collet_endpoint *endpoint, const void *data, uint
 
 /* ---- Closing ------------------------------------------------------------------------------------------------ */
 
-/* The peer closes its socket last: then it has no queue pairs any more that would acknowledge anything. */
+/* Returns true if the peer has closed its socket. It does so last, so no queue pair of it acknowledges anything
+ * then. */
 static bool has_peer_left(const struct verbs_endpoint *verbs)
 {
 	char byte;
 	return recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* A send settles when its bytes have been taken, not when they have arrived. */
+/* Waits until sent messages have arrived: a send completes when its bytes have been copied or posted. The probe is
+ * behind all of them in the queue. */
 static void flush_sends(struct verbs_endpoint *verbs)
 {
 	const int64_t begun = collet_verbs_now_ns();
@@ -179,8 +181,9 @@ static void flush_sends(struct verbs_endpoint *verbs)
 	}
 }
 
-/* In a forked child the adapters' objects are the parent's, and its registered memory is not there. What is closed are
- * descriptors; the device's own by the first conduit, since no device is closed in a child. */
+/* Closes the descriptors of an endpoint in a forked child. The adapters' objects belong to the parent, and registered
+ * memory is not mapped in the child. The first endpoint also closes those of the device, since device_close() is not
+ * called in a child. */
 static void close_in_child(struct verbs_endpoint *verbs)
 {
 	for (uint32_t r = 0; r < verbs->rail_count; r++)
@@ -215,7 +218,7 @@ static void close_endpoint(struct collet_endpoint *endpoint)
 	(void)collet_verbs_complete_all(verbs, COLLET_CANCELLED);
 	collet_verbs_free_resources(verbs);
 	(void)epoll_ctl(verbs->epoll_fd, EPOLL_CTL_DEL, verbs->socket, NULL);
-	shutdown(verbs->socket, SHUT_RDWR);  /* a child forked meanwhile may hold it open */
+	shutdown(verbs->socket, SHUT_RDWR);  /* close() alone does not end it if a forked child has a copy */
 	close(verbs->socket);
 }
 

@@ -1,5 +1,5 @@
-/* verbs, adapters: which ports a rank uses. Those of COLLET_VERBS_DEVICES, else the active ones that are near its
- * cores, at most RAILS_MAX; several carry parts of each large message. */
+/* verbs: choosing the adapter ports of a rank: those that COLLET_VERBS_DEVICES names, else the active ones near its
+ * cores, at most RAILS_MAX. With several ports, each carries a stripe of every large message. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
@@ -13,10 +13,10 @@
 
 enum { CANDIDATES_MAX = 32, GIDS_MAX = 256 };
 
-/* What a rank puts on its card. */
+/* Data that a rank stores in its peer info. */
 struct verbs_peer_data {
-	uint8_t version;                 /* of the protocol */
-	uint8_t networks;                /* enum verbs_network */
+	uint8_t version;                 /* protocol version */
+	uint8_t networks;                /* bits of enum verbs_network */
 };
 enum { PEER_DATA_VERSION = 3 };
 
@@ -43,8 +43,8 @@ const char *collet_verbs_adapter_name(const struct verbs_adapter *adapter, char 
 	return text;
 }
 
-/* How willingly a GID is taken; 0: not at all. Routed addresses first: RoCE v2 of a link-local one stays in its
- * segment, and RoCE v1 passes no router and few firewalls of today. */
+/* Rates a GID; 0 means unusable. Routable addresses of RoCE v2 are best: a link-local address stays in its network
+ * segment, and RoCE v1 passes no router and few firewalls. */
 static unsigned gid_score(const struct ibv_gid_entry *entry)
 {
 	static const uint8_t none[16], mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -59,7 +59,7 @@ static unsigned gid_score(const struct ibv_gid_entry *entry)
 	return 1 + address + (entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? 3 : 0);
 }
 
-/* Of this port: the option's, or the best. False: there is none. */
+/* Chooses the GID of a port: the wanted index if it is not negative, else the best. Returns false if there is none. */
 static bool choose_gid(struct verbs_adapter *adapter, int wanted)
 {
 	struct ibv_gid_entry *entries = calloc(GIDS_MAX, sizeof(*entries));
@@ -79,7 +79,7 @@ static bool choose_gid(struct verbs_adapter *adapter, int wanted)
 	return best != 0;
 }
 
-/* In Mb/s, of one lane's speed and the number of lanes as verbs encode them. */
+/* Returns the rate of a port in Mbit/s: the speed of one lane times the number of lanes, both decoded from bits. */
 static uint32_t rate_mbps(const struct ibv_port_attr *port)
 {
 	static const uint32_t speeds[] = { 2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000, 200000 };
@@ -92,14 +92,14 @@ static uint32_t rate_mbps(const struct ibv_port_attr *port)
 bool collet_verbs_is_adapter_active(const struct verbs_adapter *adapter)
 {
 	struct ibv_port_attr port;
-	/* Pairs with the store when the device told it. */
+	/* Pairs with the release store in record_adapter_event(). */
 	if (atomic_load_explicit(&adapter->is_fatal, memory_order_acquire))
 		return false;
 	return ibv_query_port(adapter->context, adapter->port, &port) == 0 && port.state == IBV_PORT_ACTIVE;
 }
 
-/* Is the device near a core on which this thread may run? Virtual ones are near everything, and so is what the system
- * tells nothing of. */
+/* Returns true if the device is near a core on which this thread may run. Virtual devices, and those that sysfs tells
+ * nothing about, count as near. */
 static bool is_near(const char *name)
 {
 	char path[300], text[4096] = "";
@@ -123,7 +123,7 @@ static bool is_near(const char *name)
 	return false;
 }
 
-/* Is "name" or "name:port" in the comma-separated list? NULL lists all. */
+/* Returns true if the comma-separated list contains "name" or "name:port". NULL contains everything. */
 static bool is_listed(const char *list, const char *name, uint8_t port)
 {
 	if (!list)
@@ -140,14 +140,14 @@ static bool is_listed(const char *list, const char *name, uint8_t port)
 	}
 }
 
-/* ---- Choosing ----------------------------------------------------------------------------------------------- */
+/* ---- Choice ------------------------------------------------------------------------------------------------- */
 
 struct candidate {
 	struct verbs_adapter adapter;
 	bool is_near;
 };
 
-/* What was looked at and not taken, for the error's sentence. */
+/* Ports that were looked at and rejected, with reasons, for the error text. */
 struct rejected_ports {
 	char text[400];
 	size_t used;
@@ -163,7 +163,7 @@ static void reject_port(struct rejected_ports *rejected, const char *name, unsig
 		rejected->text[rejected->used] = '\0';
 }
 
-/* What its network knows it by; false: there is nothing. */
+/* Finds the adapter's address in its network: a GID or an IP address. Returns false if it has none. */
 static bool find_address(struct collet_device *device, struct verbs_adapter *adapter, struct rejected_ports *rejected)
 {
 	const int wanted = device->options.gid_index;
@@ -210,7 +210,7 @@ static bool probe_port(struct collet_device *device, struct ibv_context *context
 	return find_address(device, adapter, rejected);
 }
 
-/* All ports that would do. A context stays open if one of its ports is among them. */
+/* Finds all usable ports. The context of a device stays open if it has one. */
 static uint32_t probe_devices(struct collet_device *device, struct ibv_device **devices, const char *list,
 	struct rejected_ports *rejected, struct candidate *candidates)
 {
@@ -255,9 +255,10 @@ static void select_adapter(struct collet_device *device, struct candidate *candi
 	candidate->adapter.context = NULL;
 }
 
-/* Takes those named, in the order in which they were named; else the near ones, beginning with another one on each rank
- * so that the ranks of a host share them. iWARP moves bytes in another way, so a rank has nothing but it or nothing of
- * it: as the first named one is; else it comes last. Whatever is not taken is left in candidates. */
+/* Selects the adapters in the list, in its order. Without a list, selects the near ones, and starts at another one on
+ * each rank so that the ranks of a host share them. A rank uses only iWARP adapters or none, since they move bytes in
+ * another way: the first listed adapter decides; without a list, iWARP is used if there is nothing else. Candidates
+ * that are not selected keep their context. */
 static void select_adapters(struct collet_device *device, const char *list, uint32_t rank, struct candidate *candidates,
 	uint32_t count)
 {
@@ -328,7 +329,7 @@ static const char *network_name(enum verbs_network network)
 	return network == NETWORK_IWARP ? "iWARP" : network == NETWORK_ROCE ? "RoCE" : "InfiniBand";
 }
 
-/* What adapters made of software say of their rate is made up. */
+/* Returns false for software adapters, whose rate is not a real one. */
 static bool is_hardware(const struct verbs_adapter *adapter)
 {
 	char path[300];

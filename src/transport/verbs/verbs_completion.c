@@ -1,8 +1,9 @@
-/* verbs, queue pairs at work: posting writes, giving receive requests, taking completions.
+/* verbs: posting to queue pairs and polling their completions.
  *
- * On iWARP a write with an immediate is two requests, and which of them is signalled matters. The ring's: the notice,
- * which is the last; nothing of the write is used again before the peer has told that it is there. Of large messages:
- * the write, since its completion gives the user's memory back, and siw for one lets only signalled writes copy it. */
+ * On iWARP a write with an immediate becomes two requests, a write and a send of the notice, and only one is signalled.
+ * In the ring it is the notice, which comes last: the memory of the write is not reused before the peer has confirmed
+ * the message. For large messages it is the write, because its completion releases the user's memory; siw, for one,
+ * reads the memory of unsignalled writes later. */
 #include <endian.h>
 #include <errno.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 
 enum { COUNT_BITS = 20, ARGUMENT_BITS = 10, BATCH = 16 };
 
-/* ---- Giving ------------------------------------------------------------------------------------------------- */
+/* ---- Posting ------------------------------------------------------------------------------------------------ */
 
 uint32_t collet_verbs_immediate(struct verbs_endpoint *verbs, enum verbs_immediate_kind kind, uint32_t argument)
 {
@@ -31,7 +32,8 @@ static uint32_t write_bytes(const struct verbs_write *write)
 	return bytes;
 }
 
-/* The write that comes first, if there is anything to write, keeps its signal only if it is a large message's. */
+/* Appends the notice to a write and moves the signal to one of the two. Returns the first request to post: the notice
+ * alone if there is nothing to write. */
 static struct ibv_send_wr *append_notice(
 	struct ibv_send_wr *request, struct ibv_send_wr *notice, struct ibv_sge *part, bool large)
 {
@@ -52,7 +54,7 @@ void collet_verbs_post_write(struct verbs_endpoint *verbs, uint32_t index, const
 {
 	struct verbs_qp *qp = &verbs->qps[index];
 	const bool signalled = index > 0 || write->is_signalled || qp->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1;
-	/* By the processor: what the others carry may be a GPU's memory. */
+	/* The CPU copies inline data. The other queue pairs may carry GPU memory, which it must not touch. */
 	const bool inlined =
 		index == 0 && write->part_count && !write->is_read && write_bytes(write) <= qp->inline_bytes;
 	struct ibv_send_wr request = { .wr_id = (uint64_t)qp->posted << 32 | write->tag,
@@ -107,7 +109,7 @@ void collet_verbs_begin_probes(struct verbs_endpoint *verbs)
 {
 	verbs->completed_ns = collet_verbs_now_ns();
 	verbs->probes_pending = verbs->qp_count;
-	/* Over iWARP the end that connected has to speak first: the other waits for a notice. */
+	/* With iWARP the connecting end must send first, so the accepting end waits for a notice. */
 	for (uint32_t p = 0; p < verbs->qp_count && (verbs->is_dialer || !verbs_is_iwarp(verbs)); p++) {
 		collet_verbs_post_probe(verbs, p, TAG_PROBE);
 		if (verbs_is_iwarp(verbs))
@@ -140,9 +142,9 @@ bool collet_verbs_post_receives(struct verbs_qp *qp, uint32_t count)
 	return true;
 }
 
-/* ---- Taking ------------------------------------------------------------------------------------------------- */
+/* ---- Polling ------------------------------------------------------------------------------------------------ */
 
-/* Two devices may give the same number. */
+/* Returns the index of a queue pair. The rail matters too: two devices may use the same number. */
 static uint32_t find_qp(const struct verbs_endpoint *verbs, uint32_t rail, uint32_t number)
 {
 	uint32_t index = 0;
@@ -185,7 +187,7 @@ static void handle_receive(struct verbs_endpoint *verbs, uint32_t index, const s
 		return;
 	}
 	if (index > 0 || kind == KIND_END) {
-		/* Queue pairs overtake each other, so what is told of freed messages counts on the first alone. */
+		/* Queue pairs overtake each other, so only immediates of the first one have valid credits. */
 		collet_verbs_handle_end(verbs, argument, told.bytes);
 		return;
 	}
@@ -199,7 +201,7 @@ static void handle_receive(struct verbs_endpoint *verbs, uint32_t index, const s
 static void handle_send(struct verbs_endpoint *verbs, uint32_t index, uint64_t id)
 {
 	const uint32_t tag = (uint32_t)id;
-	/* iWARP's reads may complete after what was posted behind them. */
+	/* iWARP reads may complete after requests that were posted behind them. */
 	const uint32_t done = (uint32_t)(id >> 32) + 1;
 	if ((int32_t)(done - verbs->qps[index].completed) > 0)
 		verbs->qps[index].completed = done;

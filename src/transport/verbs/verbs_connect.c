@@ -1,7 +1,8 @@
-/* verbs, opening: the ends tell each other their queue pairs over the socket, connect them, and then see by a write on
- * each that their adapters do reach each other: hosts may well be joined by one network for sockets and none, or
- * another, for RDMA, and a pair that finds out here still falls back to another transport. Each end says what it has
- * done and goes on when it has heard the same, so neither takes for ready what the other has refused. */
+/* verbs: connection setup. The two ends exchange their queue pair numbers over the socket and connect the queue pairs.
+ * Then each probes every queue pair, to check that the adapters really reach each other: hosts may share one network
+ * for sockets and have none, or another one, for RDMA. If the check fails, the pair falls back to another transport.
+ * Each end announces every finished state and waits for the same from its peer, so neither takes an endpoint for ready
+ * that the other has refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -17,7 +18,8 @@
 #include "verbs_iwarp.h"
 
 enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 3 };
-/* Pairs begin at different times, and ask often: see tcp.c. */
+/* Keepalive of the socket. Pairs of ranks start at different times, to spread the probes; tcp.c has the same
+ * numbers. */
 enum { KEEPALIVE_IDLE_S = 8, KEEPALIVE_SPREAD_S = 5, KEEPALIVE_INTERVAL_S = 2, KEEPALIVE_COUNT = 10 };
 enum { SEQUENCE_BITS = 24, MIN_RNR_TIMER = 12, RNR_RETRIES = 6, HOP_LIMIT = 255 };
 
@@ -27,7 +29,7 @@ collet_status collet_verbs_fail_connect(const struct verbs_endpoint *verbs, cons
 		verbs->endpoint.peer, verbs->peer->host, verbs->endpoint.channel, what, why);
 }
 
-/* ---- Beginning ---------------------------------------------------------------------------------------------- */
+/* ---- Opening ------------------------------------------------------------------------------------------------ */
 
 static void fill_hello(struct verbs_endpoint *verbs)
 {
@@ -36,7 +38,7 @@ static void fill_hello(struct verbs_endpoint *verbs)
 		.from = verbs->self->rank, .to = verbs->peer->rank, .channel = verbs->endpoint.channel,
 		.rail_count = verbs->rail_count, .qp_count = verbs->qp_count,
 		.is_lean = verbs->profile->is_lean, .memory = (uintptr_t)verbs->memory };
-	/* Packets of a former connection that are still on their way must not fit into this one. */
+	/* A start number from the clock: late packets of an earlier connection must not be valid in this one. */
 	hello->start_sequence = (uint32_t)((uint64_t)collet_verbs_now_ns() >> 10) & ((1u << SEQUENCE_BITS) - 1);
 	for (uint32_t r = 0; r < verbs->rail_count; r++) {
 		const struct verbs_adapter *adapter = verbs->rails[r].adapter;
@@ -95,7 +97,7 @@ collet_status collet_verbs_open(struct collet_endpoint *endpoint, const struct c
 	return endpoint->status;
 }
 
-/* ---- Talking ------------------------------------------------------------------------------------------------ */
+/* ---- Hello -------------------------------------------------------------------------------------------------- */
 
 static collet_status fail_closed(const struct verbs_endpoint *verbs, int error)
 {
@@ -120,7 +122,7 @@ static collet_status send_hello(struct verbs_endpoint *verbs)
 	return COLLET_OK;
 }
 
-/* Until a whole hello of this stage has come. */
+/* Receives the peer's hello of this state. Returns COLLET_PENDING until it is complete. */
 static collet_status receive_hello(struct verbs_endpoint *verbs, enum verbs_state state)
 {
 	uint8_t *bytes = (uint8_t *)&verbs->hello_in;
@@ -212,7 +214,7 @@ static collet_status connect_qp(struct verbs_endpoint *verbs, uint32_t index)
 	return collet_verbs_fail_connect(verbs, what, strerror(error));
 }
 
-/* The memory may be larger than the shape that both have. */
+/* Divides the registered memory by the profile that both ends use. The memory may be larger than that needs. */
 static void lay_out_memory(struct verbs_endpoint *verbs)
 {
 	const size_t ring = (size_t)verbs->profile->units * UNIT_BYTES,
@@ -232,7 +234,7 @@ static collet_status connect_qps(struct verbs_endpoint *verbs)
 	if (hello->is_lean)
 		verbs->profile = &collet_verbs_profile_lean;
 	lay_out_memory(verbs);
-	/* The smaller number counts at both ends. */
+	/* Both ends use the smaller number of queue pairs. */
 	while (verbs->qp_count > hello->qp_count)
 		ibv_destroy_qp(verbs->qps[--verbs->qp_count].qp);
 	verbs->peer_memory = hello->memory;
@@ -259,14 +261,14 @@ static collet_status connect_qps(struct verbs_endpoint *verbs)
 
 static collet_status poll_probes(struct verbs_endpoint *verbs)
 {
-	/* They take as long as the network: some µs. Asked again only after ms, so it is worth looking twice. */
+	/* Probes take some µs, and the next call comes only after ms: so poll for up to 200 µs. */
 	for (const int64_t begun = collet_verbs_now_ns();
 		verbs->probes_pending && !verbs->is_lost && collet_verbs_now_ns() - begun < 200000;)
 		collet_verbs_poll(verbs);
 	(void)collet_verbs_handle_events(verbs);
 	if (verbs->is_lost)
 		return verbs->services->fail(verbs->lost_status, "%s", verbs->lost_reason);
-	/* rxe that may not send tries for ever. */
+	/* An rxe adapter that may not send retries for ever. */
 	if (verbs->probes_pending &&
 		collet_verbs_now_ns() - verbs->completed_ns > collet_verbs_probe_timeout_ns(&verbs->device->options))
 		return collet_verbs_fail_connect(verbs, "its adapter did not answer", verbs->rails[0].adapter->name);
@@ -277,7 +279,7 @@ static collet_status watch(struct verbs_endpoint *verbs)
 {
 	for (uint32_t r = 0; r <= verbs->rail_count; r++) {
 		const int fd = r < verbs->rail_count ? verbs->rails[r].comp_channel->fd : verbs->socket;
-		/* Asked for events until there are none, see disarm(). */
+		/* Non-blocking, because disarm() reads events until there are none. */
 		const int flags = fcntl(fd, F_GETFL);
 		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
 			return collet_verbs_fail_connect(verbs, "cannot set up its completions", strerror(errno));
@@ -306,13 +308,13 @@ static collet_status await_rdma_cm(struct verbs_endpoint *verbs)
 {
 	char byte;
 	const collet_status status = verbs_is_iwarp(verbs) ? collet_verbs_iwarp_connect_progress(verbs) : COLLET_OK;
-	/* rdma_cm waits for one who has given up, too. */
+	/* rdma_cm keeps waiting for a peer that has given up, so check the socket. */
 	if (status == COLLET_PENDING && recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
 		return fail_closed(verbs, 0);
 	return status;
 }
 
-/* What the state waits for; COLLET_OK: it is over. */
+/* Does the work of the current state. Returns COLLET_OK when the state is finished. */
 static collet_status advance(struct verbs_endpoint *verbs)
 {
 	collet_status status;

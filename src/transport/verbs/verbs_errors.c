@@ -1,5 +1,5 @@
-/* verbs, faults: what is wrong becomes a status and a sentence that names the peer, the adapter, and what the work
- * completion said. */
+/* verbs: errors. Turns each fault into a status and an error text that names the peer, the adapter and the cause that
+ * the work completion gave. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -28,14 +28,15 @@ const char *collet_verbs_port_state(const struct verbs_adapter *adapter)
 {
 	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE };
 	bool asked = true;
-	/* Linux's software adapters take down what note they have of a port, wait until nobody else changes network
-	 * interfaces, and answer: by then the port may have gone. The second answer knows. */
+	/* Query twice. Linux's software adapters read the state of a port, then wait for the lock of network
+	 * interfaces, and then answer. The port may have gone down meanwhile; the second answer shows that. */
 	for (int i = 0; i < 2 && asked && port.state == IBV_PORT_ACTIVE; i++)
 		asked = ibv_query_port(adapter->context, adapter->port, &port) == 0;
 	return asked ? ibv_port_state_str(port.state) : "gone";
 }
 
-/* The other end does not answer; everything else is something that this end, or the other, did wrong. */
+/* Returns true if the completion says that the peer does not answer. All other errors are mistakes of one of the
+ * ends. */
 static bool is_peer_lost(enum ibv_wc_status status)
 {
 	return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR || status == IBV_WC_REM_ABORT_ERR ||
@@ -76,9 +77,10 @@ uint32_t collet_verbs_fail(struct verbs_endpoint *verbs)
 {
 	verbs->endpoint.status = verbs->services->fail(verbs->lost_status, "%s; %u sends and %u receives were pending",
 		verbs->lost_reason, queue_length(&verbs->sends), queue_length(&verbs->receives));
-	/* Destroyed, not only put into error: then no adapter has anything of ours in flight. */
+	/* Destroys the queue pairs instead of only moving them to the error state: then nothing is in flight any
+	 * more. */
 	collet_verbs_destroy_qps(verbs);
 	collet_verbs_reset_large(verbs);
-	shutdown(verbs->socket, SHUT_RDWR);  /* the peer finds out */
+	shutdown(verbs->socket, SHUT_RDWR);  /* tells the peer */
 	return collet_verbs_complete_all(verbs, verbs->endpoint.status);
 }

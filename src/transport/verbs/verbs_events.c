@@ -1,9 +1,9 @@
-/* verbs, asynchronous events: what adapters tell unasked. Ports go and come, devices and queue pairs break without a
- * completion that would say so. Every event is logged; what is over ends the conduits concerned, in the event's words,
- * and what may be over makes them ask their adapters at once instead of after a time of silence.
+/* verbs: asynchronous events of adapters: ports go down and come back, devices and queue pairs fail, without a
+ * completion that would tell. Every event is logged. A fatal event ends the endpoints concerned, with its text in the
+ * error. A port error makes endpoints probe their adapters at once instead of after a time of silence.
  *
- * The descriptors are in the rank's epoll set, so a sleeper wakes; whoever looks for its peer takes what is there, for
- * all conduits of the device. */
+ * The descriptors are in the rank's epoll set, so an event wakes a sleeping rank. The next endpoint that checks its
+ * peer handles the pending events for all endpoints of the device. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 
 #include "verbs_endpoint.h"
 
-/* Adapters may be ports of one device, which has one descriptor. */
+/* Returns true for the first adapter of its device. Several adapters may be ports of one device, which has one
+ * descriptor. */
 static bool is_first(const struct collet_device *device, uint32_t adapter)
 {
 	for (uint32_t i = 0; i < adapter; i++)
@@ -49,12 +50,12 @@ static void record_endpoint_event(
 	device->services->log(device->log, COLLET_LOG_WARN, "verbs: %s, connection to rank %u, channel %u: %s",
 		device->adapters[adapter].name, verbs->endpoint.peer, verbs->endpoint.channel,
 		ibv_event_type_str(type));
-	/* Before the event is acknowledged: until then the conduit cannot go, since it destroys its queue pairs first.
-	 * Pairs with the load in collet_verbs_handle_events(). */
+	/* Store before the event is acknowledged: ibv_destroy_qp() waits for that, so the endpoint still exists.
+	 * Pairs with the acquire load in collet_verbs_handle_events(). */
 	atomic_store_explicit(&verbs->fatal_event, (int)type + 1, memory_order_release);
 }
 
-/* Of the port, or of the whole device. */
+/* Records an event of a port or of a whole device. */
 static void record_adapter_event(struct collet_device *device, uint32_t first, const struct ibv_async_event *event)
 {
 	const bool port = event->event_type != IBV_EVENT_DEVICE_FATAL;
@@ -67,7 +68,8 @@ static void record_adapter_event(struct collet_device *device, uint32_t first, c
 			continue;
 		device->services->log(device->log, is_good ? COLLET_LOG_INFO : COLLET_LOG_WARN, "verbs: %s: %s",
 			collet_verbs_adapter_name(adapter, name, sizeof(name)), ibv_event_type_str(event->event_type));
-		/* Pairs with the loads in collet_verbs_handle_events() and when a connection is opened. */
+		/* Pairs with the acquire loads in collet_verbs_handle_events() and
+		 * collet_verbs_is_adapter_active(). */
 		if (!port)
 			atomic_store_explicit(&adapter->is_fatal, true, memory_order_release);
 		if (event->event_type == IBV_EVENT_PORT_ERR)
@@ -100,7 +102,7 @@ static void record_event(struct collet_device *device, uint32_t adapter, const s
 
 static void drain_events(struct collet_device *device)
 {
-	/* Whoever has it registers memory, or does this. */
+	/* If the lock is held, its holder registers memory or drains events itself: do not wait. */
 	if (pthread_mutex_trylock(&device->lock) != 0)
 		return;
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
@@ -117,7 +119,7 @@ bool collet_verbs_handle_events(struct verbs_endpoint *verbs)
 {
 	char name[160];
 	drain_events(verbs->device);
-	/* Pairs with the stores above. */
+	/* These loads pair with the release stores above. */
 	const int event = atomic_load_explicit(&verbs->fatal_event, memory_order_acquire);
 	if (event)
 		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",

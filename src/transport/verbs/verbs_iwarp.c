@@ -1,10 +1,11 @@
-/* verbs, iWARP: its queue pairs are connected by rdma_cm, which speaks TCP of its own. The end that accepted the socket
- * listens with each of its adapters and tells the ports in its hello, with a pass; the end that dialed connects each
- * queue pair, showing pass and number. So strangers who find a port get nowhere, and nothing but the hello, which came
- * over an authenticated connection, says who connects with whom. Everything happens on one event channel, which is
- * asked without waiting; the ports are closed when all queue pairs are connected.
+/* verbs: connecting iWARP queue pairs by rdma_cm, which uses TCP connections of its own. The end that accepted the
+ * socket listens on each of its adapters and sends the ports and a random token in its hello. The end that dialed
+ * connects each queue pair and presents the token and the queue pair's index. The hello came over an authenticated
+ * connection, so a stranger who finds a port cannot connect. All events of an endpoint come from one event channel,
+ * which is read without blocking. The ports are closed once all queue pairs are connected.
  *
- * Queue pairs are made on our own contexts, not on rdma_cm's: so events, registrations and counts are as everywhere. */
+ * Queue pairs are created on the adapter's own context, not on that of rdma_cm, so events, registrations and counts
+ * work as for the other networks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -21,7 +22,7 @@
 
 enum { RESOLVE_MS = 10000, PORTS_TRIED = 8 };
 
-/* Shown by the end that connects. */
+/* Private data of a connection request. */
 struct connect_data {
 	uint8_t token[sizeof(((struct verbs_hello *)0)->token)];
 	uint32_t qp;
@@ -50,7 +51,7 @@ static union address address_of(const uint8_t gid[16], uint16_t port)
 
 /* ---- An adapter's address ----------------------------------------------------------------------------------- */
 
-/* As a GID; false: one that is not routed, or of another family. */
+/* Converts an address to a GID. Returns false if it has another family or is link-local. */
 static bool as_gid(const struct sockaddr *address, int family, uint8_t gid[16])
 {
 	if (!address || address->sa_family != family)
@@ -65,6 +66,7 @@ static bool as_gid(const struct sockaddr *address, int family, uint8_t gid[16])
 	return !(gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80);
 }
 
+/* Returns true if rdma_cm binds this address to the adapter. */
 static bool is_address_of(const struct verbs_rdmacm *cm, struct rdma_event_channel *channel, const uint8_t gid[16],
 	const struct verbs_adapter *adapter)
 {
@@ -78,7 +80,7 @@ static bool is_address_of(const struct verbs_rdmacm *cm, struct rdma_event_chann
 	return leads;
 }
 
-/* The first address of the family with which rdma_cm comes to this adapter. */
+/* Finds the first address of the family that belongs to the adapter. */
 static bool find_address(const struct verbs_rdmacm *cm, struct rdma_event_channel *channel,
 	const struct ifaddrs *interfaces, int family, struct verbs_adapter *adapter)
 {
@@ -114,7 +116,7 @@ const char *collet_verbs_iwarp_address(struct collet_device *device, struct verb
 	return found ? NULL : "is iWARP, and has no IP address that is routed";
 }
 
-/* ---- Beginning ---------------------------------------------------------------------------------------------- */
+/* ---- Start -------------------------------------------------------------------------------------------------- */
 
 static const struct verbs_rdmacm *cm_of(const struct verbs_endpoint *verbs)
 {
@@ -132,7 +134,7 @@ static collet_status make_channel(struct verbs_endpoint *verbs)
 	return COLLET_OK;
 }
 
-/* The port that rdma_cm chooses may be a socket's, which only shows in listening. */
+/* Listens on one rail. rdma_cm may choose a port that a socket uses; only listen() shows that, so retry. */
 static collet_status listen_on(struct verbs_endpoint *verbs, uint32_t rail)
 {
 	const struct verbs_rdmacm *cm = cm_of(verbs);
@@ -169,7 +171,7 @@ collet_status collet_verbs_iwarp_listen(struct verbs_endpoint *verbs)
 	return status;
 }
 
-/* Of this queue pair, at this step. */
+/* Sets the error text for a queue pair that failed at this step. */
 static collet_status fail_qp(const struct verbs_endpoint *verbs, uint32_t index, const char *step, const char *why)
 {
 	const struct verbs_qp *qp = &verbs->qps[index];
@@ -209,7 +211,7 @@ collet_status collet_verbs_iwarp_connect(struct verbs_endpoint *verbs)
 
 /* ---- Events ------------------------------------------------------------------------------------------------- */
 
-/* One read each way may be in flight: by it an adapter is asked whether it is there. */
+/* Allows one read in flight each way: reads are the probes of iWARP. */
 static struct rdma_conn_param parameters_of(const struct verbs_qp *qp)
 {
 	return (struct rdma_conn_param){ .responder_resources = 1, .initiator_depth = 1, .qp_num = qp->qp->qp_num };
@@ -227,7 +229,7 @@ static collet_status send_connect_data(struct verbs_endpoint *verbs, uint32_t in
 	return COLLET_OK;
 }
 
-/* Which queue pair the ticket is for; QPS_MAX: it is none of ours. */
+/* Returns the index of the queue pair that a valid request is for, or QPS_MAX for an invalid request. */
 static uint32_t check_connect_data(
 	const struct verbs_endpoint *verbs, const struct connect_data *data, const struct rdma_cm_id *listener)
 {
@@ -265,7 +267,7 @@ static uint32_t qp_of(const struct verbs_endpoint *verbs, const struct rdma_cm_i
 	return index;
 }
 
-/* As when listening: the port that rdma_cm chose for this end may be taken. */
+/* Returns true if the port that rdma_cm chose for this end was in use: another attempt gets another port. */
 static bool may_retry(const struct verbs_endpoint *verbs, uint32_t index, int error)
 {
 	return verbs->is_dialer && error == EADDRINUSE && verbs->qps[index].attempts < PORTS_TRIED;
@@ -306,7 +308,7 @@ collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs)
 	collet_status status = COLLET_OK;
 	struct rdma_cm_event *event;
 	while (status == COLLET_OK && cm->get_cm_event(verbs->cm_channel, &event) == 0) {
-		/* An identifier cannot be destroyed before its events are acknowledged, so what matters is copied. */
+		/* Copies what is needed: an identifier cannot be destroyed before its events are acknowledged. */
 		struct rdma_cm_id *id = event->id;
 		const struct rdma_cm_id *listener = event->listen_id;
 		const enum rdma_cm_event_type type = event->event;
@@ -330,7 +332,7 @@ collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs)
 	return COLLET_OK;
 }
 
-/* ---- The end ------------------------------------------------------------------------------------------------ */
+/* ---- Closing ------------------------------------------------------------------------------------------------ */
 
 void collet_verbs_iwarp_disconnect(struct verbs_endpoint *verbs)
 {

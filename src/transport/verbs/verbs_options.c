@@ -1,4 +1,4 @@
-/* verbs, options: COLLET_VERBS_*, but for the list of devices. */
+/* verbs: reads the options COLLET_VERBS_*, except the list of devices (verbs_adapters.c). */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -26,9 +26,9 @@ static collet_status read_number(
 
 collet_status collet_verbs_read_options(const struct collet_services *services, struct verbs_options *options)
 {
-	/* 2^16 * 4.096 us = 0.27 s, seven times (the adapter may take up to four times as long): longer than a switch
-	 * needs to find another way, short enough that nobody waits for minutes. Not 7 retries: there are adapters, rxe
-	 * among them, that then never give up. */
+	/* 2^16 * 4.096 us = 0.27 s, seven times; adapters may take up to four times as long. That is longer than a
+	 * switch needs to find another path, and short enough that nobody waits for minutes. Some adapters, rxe among
+	 * them, never give up with 7 retries. */
 	unsigned long timeout = 16, retries = 6, level = 0, class = 0, gid = ULONG_MAX, pinned = 0, wide = MAX_WIDE;
 	struct sysinfo machine;
 	if (sysinfo(&machine) == 0)

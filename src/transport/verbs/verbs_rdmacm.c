@@ -1,4 +1,4 @@
-/* verbs, librdmacm: see verbs_rdmacm.h. */
+/* verbs: loads librdmacm at run time. See verbs_rdmacm.h. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ static bool resolve_all(struct verbs_rdmacm *rdmacm)
 {
 	const struct {
 		const char *name;
-		void *function; /* where its address goes */
+		void *function; /* the member that receives its address */
 	} rows[] = {
 		{"rdma_create_event_channel", &rdmacm->create_event_channel},
 		{"rdma_destroy_event_channel", &rdmacm->destroy_event_channel},
@@ -44,7 +44,7 @@ struct verbs_rdmacm *collet_verbs_load_rdmacm(void)
 	struct verbs_rdmacm *rdmacm = calloc(1, sizeof(*rdmacm));
 	if (!rdmacm)
 		return NULL;
-	/* For good: it opens every adapter once, and would forget that it has. */
+	/* Never unloaded: it opens every adapter once, and would lose track of that. */
 	rdmacm->library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (rdmacm->library && resolve_all(rdmacm))
 		return rdmacm;

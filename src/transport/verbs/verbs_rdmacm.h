@@ -1,11 +1,11 @@
-/* verbs, librdmacm: opened when there is an iWARP adapter, since nothing else needs it. */
+/* verbs: the functions of librdmacm, loaded only if there is an iWARP adapter. */
 #ifndef COLLET_TRANSPORT_VERBS_VERBS_RDMACM_H
 #define COLLET_TRANSPORT_VERBS_VERBS_RDMACM_H
 
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
 
-/* As librdmacm has them, without rdma_. */
+/* Functions of librdmacm, without the prefix rdma_. */
 struct verbs_rdmacm {
 	void *library;
 	struct rdma_event_channel *(*create_event_channel)(void);
@@ -26,7 +26,7 @@ struct verbs_rdmacm {
 	const char *(*event_str)(enum rdma_cm_event_type type);
 };
 
-/* NULL: it is not there. */
+/* Loads librdmacm. Returns NULL if it is not installed. */
 struct verbs_rdmacm *collet_verbs_load_rdmacm(void);
 
 #endif

@@ -1,13 +1,13 @@
-/* verbs, registration: which memory adapters may read and write.
+/* verbs: registration of memory with adapters.
  *
- * Registering pins pages and takes from some µs to ms. It is kept only for memory of which memory_register() has told
- * that it is there and memory_deregister() will tell that it goes (collet_mem_alloc, collet_mem_register, the engine's
- * staging). A registration of any other memory cannot be trusted later: if it was freed and its addresses are in use
- * again, adapters would read and write the old pages. So that is registered for each transfer anew; what is sent, for
- * reading only, since it may be memory that nobody may write.
+ * Registration pins pages and takes from some µs to ms. It is cached only for memory that memory_register() announced,
+ * because memory_deregister() will tell when that memory goes away (blocks of collet_mem_alloc, memory of
+ * collet_mem_register, the engine's staging). A cached registration of any other memory would be unsafe: if the memory
+ * were freed and its addresses reused, adapters would access the old pages. Other memory is therefore registered for
+ * each transfer; memory to send read-only, since the process may not be allowed to write it.
  *
- * Ranges may overlap and nest. They are kept by their beginnings, each with the furthest end of all up to it, so that a
- * search from the right place backwards may stop as soon as nothing before reaches far enough. */
+ * Regions may overlap and nest. They are sorted by begin, and each stores the greatest end of all up to it. A search
+ * backwards can stop as soon as no region before reaches far enough. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
-/* How many begin at or before first. */
+/* Returns the number of regions that begin at or before this address. */
 static size_t upper_bound(const struct collet_device *device, uintptr_t first)
 {
 	size_t low = 0, high = device->region_count;
@@ -44,7 +44,7 @@ static void update_max_end(struct collet_device *device, size_t index)
 	}
 }
 
-/* One that holds all of it; NULL: none. */
+/* Returns a region that contains the whole range, or NULL. */
 static struct verbs_region *find_region(const struct collet_device *device, uintptr_t first, uintptr_t end)
 {
 	for (size_t i = upper_bound(device, first); i > 0 && device->regions[i - 1]->max_end >= end; i--)
@@ -53,7 +53,7 @@ static struct verbs_region *find_region(const struct collet_device *device, uint
 	return NULL;
 }
 
-/* ---- Pinning ------------------------------------------------------------------------------------------------ */
+/* ---- Adapters ----------------------------------------------------------------------------------------------- */
 
 static void unpin(struct collet_device *device, struct verbs_region *region)
 {
@@ -68,7 +68,7 @@ static void unpin(struct collet_device *device, struct verbs_region *region)
 		device->pinned_bytes -= region->end - region->begin;
 }
 
-/* The ones least lately used go, as far as nobody uses them. */
+/* Unpins the least recently used regions that no transfer uses, until there is room for this many bytes. */
 static void evict(struct collet_device *device, uint64_t bytes)
 {
 	while (device->pinned_bytes && device->pinned_bytes + bytes > device->options.max_pinned_bytes) {
@@ -156,7 +156,8 @@ static bool pin(struct collet_device *device, struct verbs_region *region)
 	return true;
 }
 
-/* Nothing else can be registered of a GPU's memory than what a dma-buf has been given for. */
+/* Returns the region of GPU memory that contains the range, or NULL. GPU memory cannot be registered without the
+ * dma-buf of its region. */
 static struct verbs_region *find_gpu_region(const struct collet_device *device, const void *data, uint64_t bytes)
 {
 	const uintptr_t first = (uintptr_t)data;
@@ -252,7 +253,7 @@ collet_status collet_verbs_memory_register(
 		.dmabuf = memory->kind == COLLET_MEMORY_GPU ? memory->dmabuf : -1,
 		.dmabuf_offset = memory->dmabuf_offset };
 	pthread_mutex_lock(&device->lock);
-	/* A dma-buf is the caller's to close after this call, so its memory is registered now. */
+	/* Registers GPU memory now, because the caller may close its dma-buf after this call. */
 	collet_status status = COLLET_OK;
 	if (memory->kind == COLLET_MEMORY_GPU) {
 		if (memory->dmabuf < 0 || !pin_dmabuf(device, region))

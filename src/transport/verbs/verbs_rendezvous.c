@@ -1,6 +1,7 @@
-/* verbs, large messages: announced, granted, written by all data queue pairs from the sender's memory into the
- * receiver's. The parts are cut by the queue pairs' rates, so that they end together; which bytes go where says nothing
- * about who combines what, since a message is combined when it is there. */
+/* verbs: large messages (rendezvous). The sender announces a message, the receiver answers with a CTS, and all data
+ * queue pairs write stripes of it from the sender's memory into the receiver's. Stripes are cut in proportion to the
+ * rates of the queue pairs, so that they end together. The cut does not affect the order of a reduction, because the
+ * engine reduces a message when all of it has arrived. */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 #include "verbs_completion.h"
 #include "verbs_endpoint.h"
 
-/* The argument of the immediate that ends a part. */
+/* Argument of an immediate of KIND_END: number of the large message, number of its stripes, and END_BOUNCE for a
+ * segment in a bounce buffer. */
 enum { END_ID_MASK = 3, END_PARTS_SHIFT = 2, END_PARTS_MASK = 7, END_BOUNCE = 1 << 5 };
 
 static uint32_t adapter_of(const struct verbs_endpoint *verbs, uint32_t rail)
@@ -16,8 +18,8 @@ static uint32_t adapter_of(const struct verbs_endpoint *verbs, uint32_t rail)
 	return (uint32_t)(verbs->rails[rail].adapter - verbs->device->adapters);
 }
 
-/* False: its memory cannot be registered, so it goes through places; but not that of a GPU, which nobody here can copy
- * from or to: then the conduit has ended. */
+/* Registers a transfer's memory. Returns false if that fails: the message then goes through bounce buffers. GPU memory
+ * cannot be copied here, so for it a failure ends the endpoint. */
 static bool acquire_mr(struct verbs_endpoint *verbs, struct verbs_mr_ref *mr, const struct collet_transfer *transfer,
 	enum verbs_access access)
 {
@@ -46,7 +48,7 @@ void collet_verbs_begin_large_recv(struct verbs_endpoint *verbs, uint32_t id, st
 	incoming->mode = acquire_mr(verbs, &incoming->mr, transfer, ACCESS_WRITE) ? CTS_DIRECT : CTS_BOUNCE;
 }
 
-/* False: it has to wait. */
+/* Sends the CTS of an incoming message. Returns false if it has to wait for room or for the bounce buffers. */
 static bool send_cts(struct verbs_endpoint *verbs, uint32_t id)
 {
 	struct verbs_incoming *incoming = &verbs->incoming[id];
@@ -90,7 +92,7 @@ static void complete_recv(struct verbs_endpoint *verbs, struct verbs_incoming *i
 	*incoming = (struct verbs_incoming){ 0 };
 }
 
-/* A piece lies in a landing place. False: it is none. */
+/* Copies a segment out of a bounce buffer. Returns false if no segment of this size is expected. */
 static bool receive_bounced(struct verbs_endpoint *verbs, struct verbs_incoming *incoming, uint32_t bytes)
 {
 	const uint64_t total = incoming->transfer->message.bytes, left = total - incoming->received_bytes;
@@ -115,7 +117,7 @@ void collet_verbs_handle_end(struct verbs_endpoint *verbs, uint32_t argument, ui
 	struct verbs_incoming *incoming = &verbs->incoming[argument & END_ID_MASK];
 	const uint32_t parts = argument >> END_PARTS_SHIFT & END_PARTS_MASK;
 	const bool place = argument & END_BOUNCE;
-	/* A grant of places is given again and again, the last may still wait for room. */
+	/* The CTS of a bounced message is sent again and again, and the latest may still wait for room. */
 	const bool expected = incoming->transfer && parts > 0 && parts <= DATA_QPS_MAX &&
 		(place ? incoming->mode == CTS_BOUNCE : incoming->mode == CTS_DIRECT && incoming->is_cts_sent);
 	if (!expected || (place && !receive_bounced(verbs, incoming, bytes))) {
@@ -133,11 +135,12 @@ void collet_verbs_begin_large_send(struct verbs_endpoint *verbs, uint32_t id, st
 {
 	struct verbs_outgoing *outgoing = &verbs->outgoing[id];
 	*outgoing = (struct verbs_outgoing){ .transfer = transfer };
-	/* The announcement is under way meanwhile. */
+	/* Registers after the announcement is posted, so both take place at the same time. */
 	outgoing->is_bounced = !acquire_mr(verbs, &outgoing->mr, transfer, ACCESS_READ);
 }
 
-/* A part for each data queue pair, by rate; whole units, the last takes the rest. */
+/* Cuts a message into stripes, one for each data queue pair, in proportion to their rates. Stripes are whole units, and
+ * the last one takes the rest. */
 static void stripe(const struct verbs_endpoint *verbs, struct verbs_outgoing *outgoing)
 {
 	const uint64_t bytes = outgoing->transfer->message.bytes;
@@ -150,7 +153,7 @@ static void stripe(const struct verbs_endpoint *verbs, struct verbs_outgoing *ou
 	for (uint32_t p = 0; p < outgoing->parts; p++)
 		rates += verbs->rates_mbps[1 + p];
 	for (uint32_t p = 0; p < outgoing->parts; p++) {
-		/* No part is empty: each ends with an immediate. */
+		/* No stripe may be empty, because each ends with an immediate. */
 		const uint64_t most = bytes - at - (outgoing->parts - 1 - p) * (uint64_t)UNIT_BYTES;
 		uint64_t share =
 			(uint64_t)((unsigned __int128)bytes * verbs->rates_mbps[1 + p] / rates) | (UNIT_BYTES - 1);
@@ -188,7 +191,7 @@ void collet_verbs_handle_cts(struct verbs_endpoint *verbs, uint32_t id)
 		stripe(verbs, outgoing);
 }
 
-/* The next write of a part; false: there is nothing to write now. */
+/* Posts the next write of a stripe. Returns false if nothing can be written now. */
 static bool write_segment(struct verbs_endpoint *verbs, uint32_t id, uint32_t part)
 {
 	struct verbs_outgoing *outgoing = &verbs->outgoing[id];

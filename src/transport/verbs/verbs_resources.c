@@ -1,4 +1,4 @@
-/* verbs, what a conduit is made of: registered memory, completion queues and queue pairs, and their end. */
+/* verbs: creates and frees the resources of an endpoint: registered memory, completion queues, queue pairs. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "verbs_endpoint.h"
 #include "verbs_iwarp.h"
 
-/* ---- Making ------------------------------------------------------------------------------------------------- */
+/* ---- Creation ----------------------------------------------------------------------------------------------- */
 
-/* How many conduits a rank may have is not known when it makes the first. */
+/* Chooses the profile by the number of endpoints that are open already: their final number is not known. */
 static const struct verbs_profile *choose_profile(struct collet_device *device)
 {
 	pthread_mutex_lock(&device->lock);
@@ -20,13 +20,13 @@ static const struct verbs_profile *choose_profile(struct collet_device *device)
 	return before < device->options.max_wide ? &collet_verbs_profile_wide : &collet_verbs_profile_lean;
 }
 
-/* Receive requests, by what verbs_endpoint.h counts. */
+/* Returns the number of receive requests of a queue pair, as counted in verbs_endpoint.h. */
 static uint32_t receive_depth(const struct verbs_profile *profile, uint32_t qp)
 {
 	return (qp ? LARGE_MAX + BOUNCE_BUFFERS : profile->window + 8 + 3 * LARGE_MAX) + profile->receive_batch;
 }
 
-/* Those of the queue pairs before this one. */
+/* Returns the number of notices of all queue pairs before this one. */
 static uint32_t notices_before(const struct verbs_profile *profile, uint32_t qp)
 {
 	return qp ? receive_depth(profile, 0) + (qp - 1) * receive_depth(profile, 1) : 0;
@@ -42,7 +42,7 @@ static collet_status create_memory(struct verbs_endpoint *verbs)
 		return collet_verbs_fail_connect(verbs, "no memory for its ring", strerror(errno));
 	verbs->memory = memory;
 	verbs->memory_bytes = bytes;
-	/* Adapters know pages, and after a fork this process's next write could give it another one. */
+	/* Adapters use physical pages. After a fork, copy-on-write could give this process another page. */
 	(void)madvise(memory, bytes, MADV_DONTFORK);
 	return COLLET_OK;
 }
@@ -52,21 +52,21 @@ static uint32_t send_depth(const struct verbs_profile *profile, uint32_t qp)
 	return qp ? profile->data_depth : profile->depth;
 }
 
-/* Of all adapters, but for the first, which also has the ring's, as many. */
+/* Returns the number of queue pairs: one for the ring and at least one for data on each adapter. */
 static uint32_t qps_of(const struct verbs_endpoint *verbs)
 {
 	const uint32_t rails = verbs->rail_count;
 	return 1 + (rails > verbs->profile->data_qps ? rails : verbs->profile->data_qps);
 }
 
-/* Room for all that the rail's queue pairs can have under way. */
+/* Returns the length of a completion queue: enough for all requests that the rail's queue pairs can have in flight. */
 static int cq_depth(const struct verbs_profile *profile)
 {
 	const uint32_t data = send_depth(profile, 1) + receive_depth(profile, 1);
 	return (int)(send_depth(profile, 0) + receive_depth(profile, 0) + profile->data_qps * data);
 }
 
-/* The peer's. */
+/* Returns the access that the peer has to this end's memory. */
 static unsigned peer_access(const struct verbs_endpoint *verbs)
 {
 	return IBV_ACCESS_REMOTE_WRITE | (verbs_is_iwarp(verbs) ? (unsigned)IBV_ACCESS_REMOTE_READ : 0);
@@ -92,7 +92,7 @@ static collet_status create_rail(struct verbs_endpoint *verbs, struct verbs_adap
 	return COLLET_OK;
 }
 
-/* Inline data is asked for, where messages are small, and adapters differ in how much they take. */
+/* Creates a queue pair with the greatest inline size that the adapter accepts, up to the wanted one. */
 static struct ibv_qp *try_create_qp(struct verbs_endpoint *verbs, const struct verbs_rail *rail, uint32_t sends,
 	uint32_t receives, uint32_t wanted, uint32_t *inline_bytes)
 {
@@ -126,7 +126,7 @@ static collet_status create_qp(struct verbs_endpoint *verbs)
 	const bool iwarp = verbs_is_iwarp(verbs);
 	const uint32_t notice = iwarp ? sizeof(struct verbs_notice) : 0;
 	const uint32_t max_inline = index ? notice : verbs->profile->inline_bytes;
-	/* A write and its notice each time, and a notice whose write has completed. */
+	/* iWARP: a write and its notice for each entry, and one notice whose write has completed. */
 	const uint32_t sends = iwarp ? 2 * qp->depth + 1 : qp->depth;
 	qp->qp = try_create_qp(verbs, rail, sends, receives, max_inline, &qp->inline_bytes);
 	if (!qp->qp)
@@ -167,7 +167,7 @@ collet_status collet_verbs_create_resources(struct verbs_endpoint *verbs)
 	return status;
 }
 
-/* ---- Undoing ------------------------------------------------------------------------------------------------ */
+/* ---- Release ------------------------------------------------------------------------------------------------ */
 
 void collet_verbs_destroy_qps(struct verbs_endpoint *verbs)
 {

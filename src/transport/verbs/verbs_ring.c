@@ -1,5 +1,5 @@
-/* verbs, small messages: through the peer's ring. Both ends compute where the next message begins (behind the last; at
- * the start where it would not fit before the end), so what the immediate says of it is only compared. */
+/* verbs: small messages through the peer's ring. Both ends compute where the next message starts: behind the last one,
+ * or at unit 0 if it does not fit before the end. The start in the immediate only serves as a check. */
 #include <stddef.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static uint32_t units_of(uint64_t bytes)
 
 /* ---- Sending ------------------------------------------------------------------------------------------------ */
 
-/* One write: the header, and bytes of data behind it. False: no room. */
+/* Sends a header and the data behind it with one write. Returns false if there is no room. */
 static bool put_message(
 	struct verbs_endpoint *verbs, const struct verbs_header *header, const void *data, uint64_t bytes)
 {
@@ -37,7 +37,8 @@ static bool put_message(
 		write.parts[1] = (struct ibv_sge){ .addr = (uintptr_t)data, .length = (uint32_t)bytes };
 		write.part_count = bytes ? 2 : 1;
 	} else {
-		/* The place is free here as it is there: what was sent from it has been received. */
+		/* The mirror is free here because the ring is free there: the message that was sent from here has
+		 * been received. */
 		uint8_t *mirror = verbs->mirror + start * UNIT_BYTES;
 		memcpy(mirror, header, sizeof(*header));
 		memcpy(mirror + sizeof(*header), data, bytes);
@@ -139,7 +140,7 @@ void collet_verbs_free_arrival(struct verbs_endpoint *verbs, uint32_t index)
 		verbs->in_units_uncredited += verbs->arrivals[verbs->in_freed++ % SLOTS].units;
 }
 
-/* A small message meets its receive. */
+/* Delivers a small message to its receive: as a view of the ring, or by a copy. */
 static enum verbs_phase deliver(struct verbs_endpoint *verbs, struct collet_transfer *receive, uint32_t index)
 {
 	const struct verbs_arrival *arrival = &verbs->arrivals[index % SLOTS];
@@ -157,8 +158,8 @@ static enum verbs_phase deliver(struct verbs_endpoint *verbs, struct collet_tran
 	return PHASE_DONE;
 }
 
-/* Announced under the number of an earlier large message whose last end is still on its way: queue pairs overtake each
- * other, and so do completion queues. */
+/* Returns true if an announcement uses the number of an earlier large message whose last end has not arrived yet. Queue
+ * pairs, and completion queues, can overtake each other. */
 static bool is_id_in_use(const struct verbs_endpoint *verbs, const struct verbs_header *header)
 {
 	return header->large_id && verbs->incoming[header->large_id - 1].mode != CTS_NONE;

@@ -1,6 +1,6 @@
-/* verbs, waiting: asleep, a rank is woken by its completion channels and by the socket's end. Whoever waits for long
- * looks whether the peer's process is there (the socket tells) and, when nothing has come for a while, whether the
- * adapters still reach each other: a queue pair that only receives never finds out by itself. */
+/* verbs: waiting. Completion channels and the end of the socket wake a sleeping rank. A rank that waits for long checks
+ * the socket, which ends with the peer's process. After some time of silence it also probes whether the adapters still
+ * reach each other, because a queue pair that only receives never notices that they do not. */
 #include <errno.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -19,8 +19,8 @@ int64_t collet_verbs_now_ns(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* How long an adapter may take to say that an empty write has come or has not: its retries, each up to four times as
- * long as asked for, and some more. */
+/* Returns the most time that a probe may take to complete or fail: all retries, each up to four times as long as the
+ * timeout, and 10 s more. */
 int64_t collet_verbs_probe_timeout_ns(const struct verbs_options *options)
 {
 	return ((INT64_C(4096) << options->timeout) * (options->retries + 1)) * 4 + INT64_C(10000000000);
@@ -39,8 +39,8 @@ static void probe_adapters(struct verbs_endpoint *verbs, bool is_urgent)
 	for (uint32_t p = 0; p < verbs->qp_count && !verbs->is_lost; p++) {
 		struct verbs_qp *qp = &verbs->qps[p];
 		char name[160], peer_gid[INET6_ADDRSTRLEN];
-		/* Neither an acknowledgement nor an error: a device that has been removed is as quiet as that. iWARP's
-		 * waits for TCP, which does not give up for a quarter of an hour. */
+		/* A device that was removed reports neither success nor error. With iWARP the peer may be gone: TCP
+		 * retries for a quarter of an hour. */
 		if (qp->is_probing && now - qp->probed_ns > collet_verbs_probe_timeout_ns(&verbs->device->options))
 			collet_verbs_mark_lost(verbs,
 				verbs_is_iwarp(verbs) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
@@ -72,7 +72,7 @@ void collet_verbs_check_peer(struct verbs_endpoint *verbs)
 		probe_adapters(verbs, has_port_error);
 }
 
-/* The next completion makes the channel readable, once. */
+/* Makes the next completion of each queue fire its channel, once. */
 static bool request_notifications(struct verbs_endpoint *verbs)
 {
 	for (uint32_t r = 0; r < verbs->rail_count; r++)
@@ -87,7 +87,7 @@ bool collet_verbs_arm(struct collet_endpoint *endpoint)
 	if (endpoint->status != COLLET_OK || verbs->is_lost)
 		return false;
 	collet_verbs_check_peer(verbs);
-	/* Asked first and looked then: what completes in between makes an event or is found here. */
+	/* Requests notifications first and polls then: a completion in between fires an event or is found here. */
 	verbs->is_armed = true;
 	if (!request_notifications(verbs) || collet_verbs_poll(verbs) > 0)
 		return false;
@@ -104,7 +104,7 @@ void collet_verbs_disarm(struct collet_endpoint *endpoint)
 		struct ibv_cq *completions;
 		void *context;
 		endpoint->stats.system_calls++;
-		/* Not blocking: see opening. */
+		/* Does not block: the channel is non-blocking, see watch() in verbs_connect.c. */
 		while (ibv_get_cq_event(verbs->rails[r].comp_channel, &completions, &context) == 0)
 			ibv_ack_cq_events(completions, 1);
 	}
