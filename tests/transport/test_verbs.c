@@ -22,7 +22,7 @@ static struct counter {
 	struct ibv_context *context;
 	struct ibv_context_ops real;
 	struct calls *calls;
-} counters[2 * RAILS_MAX];
+} counters[2 * VERBS_RAILS_MAX];
 static unsigned counter_count;
 
 static struct counter *counter_of(const struct ibv_context *context)
@@ -82,7 +82,7 @@ static void stop_counting(void)
 
 static void a_small_message_is_one_write(void **state)
 {
-	enum { COUNT = 20 * SIGNAL_EVERY, BYTES = 8 };
+	enum { COUNT = 20 * VERBS_SIGNAL_EVERY, BYTES = 8 };
 	struct pair pair = { 0 };
 	struct calls calls[2];
 	pair_open(&pair, "verbs");
@@ -94,12 +94,12 @@ static void a_small_message_is_one_write(void **state)
 	}
 	stop_counting();
 	const struct verbs_profile *shape = verbs_of(&pair, 0)->profile;
-	const unsigned told = COUNT / (shape->window / CREDIT_PARTS);
+	const unsigned told = COUNT / (shape->window / VERBS_CREDIT_PARTS);
 	assert_int_equal(calls[0].sends, COUNT);
 	/* Nothing goes the other way, so what is free is told by writes of their own: a few. */
 	assert_true(calls[1].sends <= told);
-	assert_true(calls[0].completions <= COUNT / SIGNAL_EVERY + 1 + calls[1].sends);
-	assert_true(calls[1].completions >= COUNT && calls[1].completions <= COUNT + told / SIGNAL_EVERY + 1);
+	assert_true(calls[0].completions <= COUNT / VERBS_SIGNAL_EVERY + 1 + calls[1].sends);
+	assert_true(calls[1].completions >= COUNT && calls[1].completions <= COUNT + told / VERBS_SIGNAL_EVERY + 1);
 	assert_true(calls[1].receives <= COUNT / shape->receive_batch + 1);
 	pair_close(&pair);
 }
@@ -114,11 +114,11 @@ static void a_large_message_is_copied_by_nobody(void **state)
 	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
 	for (int end = 0; end < 2; end++) {
 		const struct verbs_endpoint *verbs = verbs_of(&pair, end);
-		memset(verbs->recv_bounce, MARK, BOUNCE_BUFFERS * verbs->profile->bounce_bytes);
-		memset(verbs->send_bounce, MARK, BOUNCE_BUFFERS * verbs->profile->bounce_bytes);
+		memset(verbs->recv_bounce, MARK, VERBS_BOUNCE_BUFFERS * verbs->profile->bounce_bytes);
+		memset(verbs->send_bounce, MARK, VERBS_BOUNCE_BUFFERS * verbs->profile->bounce_bytes);
 	}
 	const uint32_t parts = verbs_of(&pair, 0)->profile->data_qps;
-	uint32_t posted[2][QPS_MAX] = { 0 };
+	uint32_t posted[2][VERBS_QPS_MAX] = { 0 };
 	for (int end = 0; end < 2; end++)
 		for (uint32_t p = 0; p <= parts; p++)
 			posted[end][p] = verbs_of(&pair, end)->qps[p].posted;
@@ -133,7 +133,7 @@ static void a_large_message_is_copied_by_nobody(void **state)
 		for (uint32_t p = 1; p <= parts; p++)
 			assert_int_equal(verbs->qps[p].posted - posted[end][p], end == 0 ? COUNT : 0);
 		assert_int_equal(calls[end].sends, end == 0 ? COUNT * (1 + parts) : COUNT);
-		for (uint32_t i = 0; i < BOUNCE_BUFFERS * verbs->profile->bounce_bytes; i++)
+		for (uint32_t i = 0; i < VERBS_BOUNCE_BUFFERS * verbs->profile->bounce_bytes; i++)
 			if (verbs->recv_bounce[i] != MARK || verbs->send_bounce[i] != MARK)
 				fail_msg("byte %u of a place was written", i);
 	}
@@ -154,7 +154,7 @@ static int tell_nothing(struct ibv_cq *queue, int most, struct ibv_wc *completio
 
 static void an_announcement_may_overtake_an_end(void **state)
 {
-	enum { BYTES = 300000, COUNT = LARGE_MAX + 1 };
+	enum { BYTES = 300000, COUNT = VERBS_LARGE_MAX + 1 };
 	struct pair pair = {0};
 	struct collet_transfer sends[COUNT], receives[COUNT];
 	uint8_t *from = malloc(BYTES), *into = calloc(COUNT, BYTES);
@@ -177,7 +177,7 @@ static void an_announcement_may_overtake_an_end(void **state)
 			pair.transport->progress(pair.ends[i].conduit);
 	assert_int_equal(receiver->in_arrived, COUNT);
 	pair.transport->progress(pair.ends[1].conduit);
-	assert_int_equal(receiver->in_matched, LARGE_MAX);
+	assert_int_equal(receiver->in_matched, VERBS_LARGE_MAX);
 	assert_int_equal(receives[0].status, COLLET_PENDING);
 	quiet->ops = real;
 	for (uint32_t i = 0; i < COUNT; i++) {
@@ -207,7 +207,7 @@ static void look_at_views(const struct verbs_profile *shape)
 		post_send(&pair.ends[0], &send);
 		assert_true(pair_settle(&pair, &receive));
 		const uint8_t *view = receive.view;
-		assert_true(view > receiver->ring && view + bytes <= receiver->ring + shape->units * UNIT_BYTES);
+		assert_true(view > receiver->ring && view + bytes <= receiver->ring + shape->units * VERBS_UNIT_BYTES);
 		assert_true(pattern_is(view, bytes, i));
 		receive.view = receive.data;  /* as the engine does when it has taken a copy */
 		pair.transport->release_view(pair.ends[1].conduit, &receive);
@@ -290,7 +290,7 @@ static void the_leaner_end_counts(void **state)
 		for (uint64_t i = 0; i < 120; i++)
 			exchange(&pair, i, from, into, i < 100 ? sizes[i % 4] : sizes[i % 6]);
 		/* Its staging and landing places are small, too. */
-		for (unsigned rail = 0; rail < RAILS_MAX; rail++)
+		for (unsigned rail = 0; rail < VERBS_RAILS_MAX; rail++)
 			pair.ends[who].offer->device->adapters[rail].attributes.max_mr_size = 512;
 		static const size_t staged[] = { 865, 1024, 1025, 2048, 2049, 50001 };
 		for (uint64_t i = 0; i < 12; i++)

@@ -265,7 +265,7 @@ static void an_adapter_that_completes_nothing_is_given_up(void **state)
 	quiet->is_probing = true;
 	quiet->probed_ns = collet_clock_ns() - INT64_C(60000000000);
 	assert_true(end_settle(&pair.ends[0], &receive));
-	assert_says(&receive, COLLET_ERR_TRANSPORT, "completes nothing any more");
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "reports no completions any more");
 	assert_says(&receive, COLLET_ERR_TRANSPORT, verbs_of(&pair, 0)->rails[1].adapter->name);
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "the port is active");
 	pair_close(&pair);
@@ -328,7 +328,7 @@ static void what_is_no_message_ends_the_connection(void **state)
 	post_recv(&pair.ends[1], &receive);
 	assert_int_equal(ibv_post_send(evil->qps[0].qp, &request, &refused), 0);
 	assert_true(end_settle(&pair.ends[1], &receive));
-	assert_says(&receive, COLLET_ERR_TRANSPORT, "is no message");
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "are no valid message");
 	pair_close(&pair);
 }
 

@@ -119,7 +119,7 @@ static void what_cannot_be_registered_is_staged(void **state)
 		struct pair pair = { 0 };
 		pair_open(&pair, "verbs");
 		for (unsigned end = 0; end < 2; end++)
-			for (unsigned rail = 0; who >> end & 1 && rail < RAILS_MAX; rail++)
+			for (unsigned rail = 0; who >> end & 1 && rail < VERBS_RAILS_MAX; rail++)
 				pair.ends[end].offer->device->adapters[rail].attributes.max_mr_size = 1024;
 		for (uint64_t i = 0; i < SIZES; i++)
 			exchange(&pair, i, from, into, sizes[i]);
@@ -292,7 +292,7 @@ static void gpu_memory_is_taken_message_by_message(void **state)
 	post_send(&pair.ends[0], &send);
 	assert_true(pair_settle(&pair, &send));
 	assert_int_equal(send.status, COLLET_ERR_ARGUMENT);
-	assert_non_null(strstr(collet_last_error(), "deregistered before a message there had ended"));
+	assert_non_null(strstr(collet_last_error(), "deregistered before a message there had completed"));
 	takes_dmabufs = false;
 	free_gpu(&gpu);
 	free(host);

@@ -11,7 +11,7 @@
 enum { IDLE_ROUNDS = 1000, FLUSH_CHECKS = 100 };
 
 /* Most time that close() waits until sent messages are acknowledged. */
-static const int64_t linger_ns = INT64_C(1000000000);
+static const int64_t flush_timeout_ns = INT64_C(1000000000);
 
 static struct verbs_endpoint *verbs_of(struct collet_endpoint *endpoint)
 {
@@ -38,7 +38,7 @@ static bool enqueue(
 	if (endpoint->status != COLLET_OK)
 		return false;
 	transfer->status = COLLET_PENDING;
-	transfer->transport_private[0] = PHASE_WAITING;
+	transfer->transport_private[0] = VERBS_PHASE_WAITING;
 	transfer->transport_private[2] = false;
 	endpoint->posted++;
 	collet_transfer_queue_add(queue, transfer);
@@ -140,7 +140,7 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 		check_idle_peer(verbs);
 	if (verbs->in_matched == verbs->in_arrived)
 		return false;
-	*message = verbs->arrivals[verbs->in_matched % SLOTS].header.message;
+	*message = verbs->arrivals[verbs->in_matched % VERBS_SLOTS].header.message;
 	return true;
 }
 
@@ -165,17 +165,18 @@ static bool has_peer_left(const struct verbs_endpoint *verbs)
  * behind all of them in the queue. */
 static void flush_sends(struct verbs_endpoint *verbs)
 {
-	const int64_t begun = collet_verbs_now_ns();
+	const int64_t start_ns = collet_verbs_now_ns();
 	bool is_posted = false;
 	verbs->is_closing = true;
 	verbs->is_flush_pending = true;
 	for (uint32_t round = 1;
-		verbs->is_flush_pending && !verbs->is_lost && collet_verbs_now_ns() - begun < linger_ns; round++) {
+		verbs->is_flush_pending && !verbs->is_lost && collet_verbs_now_ns() - start_ns < flush_timeout_ns;
+		round++) {
 		if (round % FLUSH_CHECKS == 0 && has_peer_left(verbs))
 			break;
 		if (!is_posted && collet_verbs_has_room(&verbs->qps[0])) {
 			is_posted = true;
-			collet_verbs_post_probe(verbs, 0, TAG_FLUSH);
+			collet_verbs_post_probe(verbs, 0, VERBS_TAG_FLUSH);
 		}
 		collet_verbs_poll(verbs);
 	}

@@ -14,7 +14,7 @@
 #include "verbs_registration.h"
 
 /* Kind of network, as bits: a rank's peer info holds those of all its adapters. */
-enum verbs_network { NETWORK_INFINIBAND = 1, NETWORK_ROCE = 2, NETWORK_IWARP = 4 };
+enum verbs_network { VERBS_NETWORK_INFINIBAND = 1, VERBS_NETWORK_ROCE = 2, VERBS_NETWORK_IWARP = 4 };
 
 /* A port of an RDMA device. */
 struct verbs_adapter {
@@ -48,7 +48,7 @@ struct collet_device {
 	const struct collet_log *log;
 	struct verbs_options options;
 	uint32_t adapter_count;
-	struct verbs_adapter adapters[RAILS_MAX];
+	struct verbs_adapter adapters[VERBS_RAILS_MAX];
 	bool is_iwarp;                   /* all adapters are iWARP, or none is */
 	struct verbs_rdmacm *rdmacm;     /* librdmacm, loaded for the first iWARP adapter; else NULL */
 

@@ -1,5 +1,5 @@
 /* verbs: choosing the adapter ports of a rank: those that COLLET_VERBS_DEVICES names, else the active ones near its
- * cores, at most RAILS_MAX. With several ports, each carries a stripe of every large message. */
+ * cores, at most VERBS_RAILS_MAX. With several ports, each carries a stripe of every large message. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ const char *collet_verbs_adapter_name(const struct verbs_adapter *adapter, char 
 {
 	char gid[INET6_ADDRSTRLEN];
 	collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid));
-	if (adapter->network == NETWORK_IWARP)
+	if (adapter->network == VERBS_NETWORK_IWARP)
 		snprintf(text, bytes, "%s port %u (%s)", adapter->name, adapter->port, gid);
 	else
 		snprintf(text, bytes, "%s port %u, GID %u (%s)", adapter->name, adapter->port, adapter->gid_index, gid);
@@ -109,14 +109,14 @@ static bool is_near(const char *name)
 		return true;
 	const bool is_known = fgets(text, sizeof(text), file);
 	fclose(file);
-	cpu_set_t mine;
-	if (!is_known || sched_getaffinity(0, sizeof(mine), &mine) != 0)
+	cpu_set_t own_cpus;
+	if (!is_known || sched_getaffinity(0, sizeof(own_cpus), &own_cpus) != 0)
 		return true;
 	for (char *at = text; *at >= '0' && *at <= '9';) {
 		const unsigned long first = strtoul(at, &at, 10);
 		const unsigned long last = *at == '-' ? strtoul(at + 1, &at, 10) : first;
 		for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
-			if (CPU_ISSET(cpu, &mine))
+			if (CPU_ISSET(cpu, &own_cpus))
 				return true;
 		at += *at == ',';
 	}
@@ -155,10 +155,10 @@ struct rejected_ports {
 
 static void reject_port(struct rejected_ports *rejected, const char *name, unsigned port, const char *why)
 {
-	const int more = snprintf(rejected->text + rejected->used, sizeof(rejected->text) - rejected->used,
+	const int written = snprintf(rejected->text + rejected->used, sizeof(rejected->text) - rejected->used,
 		"%s%s port %u %s", rejected->used ? ", " : "", name, port, why);
-	if (more > 0 && rejected->used + (size_t)more < sizeof(rejected->text))
-		rejected->used += (size_t)more;
+	if (written > 0 && rejected->used + (size_t)written < sizeof(rejected->text))
+		rejected->used += (size_t)written;
 	else
 		rejected->text[rejected->used] = '\0';
 }
@@ -168,7 +168,7 @@ static bool find_address(struct collet_device *device, struct verbs_adapter *ada
 {
 	const int wanted = device->options.gid_index;
 	const char *why = NULL;
-	if (adapter->network == NETWORK_IWARP)
+	if (adapter->network == VERBS_NETWORK_IWARP)
 		why = collet_verbs_iwarp_address(device, adapter);
 	else if (!choose_gid(adapter, wanted))
 		why = wanted < 0 ? "has no GID" : "has no such GID";
@@ -180,8 +180,8 @@ static bool find_address(struct collet_device *device, struct verbs_adapter *ada
 static enum verbs_network network_of(const struct ibv_context *context, const struct ibv_port_attr *port)
 {
 	if (context->device->transport_type == IBV_TRANSPORT_IWARP)
-		return NETWORK_IWARP;
-	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? NETWORK_ROCE : NETWORK_INFINIBAND;
+		return VERBS_NETWORK_IWARP;
+	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? VERBS_NETWORK_ROCE : VERBS_NETWORK_INFINIBAND;
 }
 
 static bool probe_port(struct collet_device *device, struct ibv_context *context,
@@ -190,7 +190,7 @@ static bool probe_port(struct collet_device *device, struct ibv_context *context
 	const char *name = ibv_get_device_name(context->device);
 	struct ibv_port_attr port;
 	if (ibv_query_port(context, number, &port) != 0) {
-		reject_port(rejected, name, number, "cannot be asked");
+		reject_port(rejected, name, number, "cannot be queried");
 		return false;
 	}
 	if (port.state != IBV_PORT_ACTIVE) {
@@ -219,7 +219,7 @@ static uint32_t probe_devices(struct collet_device *device, struct ibv_device **
 		const char *name = ibv_get_device_name(*devices);
 		const enum ibv_transport_type type = (*devices)->transport_type;
 		if (type != IBV_TRANSPORT_IB && type != IBV_TRANSPORT_IWARP) {
-			reject_port(rejected, name, 1, "is no InfiniBand, RoCE or iWARP device");
+			reject_port(rejected, name, 1, "is not an InfiniBand, RoCE or iWARP device");
 			continue;
 		}
 		struct ibv_context *context = ibv_open_device(*devices);
@@ -245,7 +245,7 @@ static uint32_t probe_devices(struct collet_device *device, struct ibv_device **
 
 static bool is_iwarp(const struct candidate *candidate)
 {
-	return candidate->adapter.network == NETWORK_IWARP;
+	return candidate->adapter.network == VERBS_NETWORK_IWARP;
 }
 
 static void select_adapter(struct collet_device *device, struct candidate *candidate)
@@ -264,29 +264,29 @@ static void select_adapters(struct collet_device *device, const char *list, uint
 {
 	if (list) {
 		for (const char *at = list;; at++) {
-			const size_t item = strcspn(at, ",");
-			char one[64];
-			snprintf(one, sizeof(one), "%.*s", (int)(item < 63 ? item : 63), at);
-			for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MAX; i++) {
+			const size_t length = strcspn(at, ",");
+			char entry[64];
+			snprintf(entry, sizeof(entry), "%.*s", (int)(length < 63 ? length : 63), at);
+			for (uint32_t i = 0; i < count && device->adapter_count < VERBS_RAILS_MAX; i++) {
 				const struct verbs_adapter *adapter = &candidates[i].adapter;
-				if (!adapter->context || !is_listed(one, adapter->name, adapter->port) ||
+				if (!adapter->context || !is_listed(entry, adapter->name, adapter->port) ||
 					(device->adapter_count && device->is_iwarp != is_iwarp(&candidates[i])))
 					continue;
 				select_adapter(device, &candidates[i]);
 			}
-			at += item;
+			at += length;
 			if (!*at)
 				return;
 		}
 	}
-	bool any_near = false, iwarp = true;
+	bool has_near = false, is_all_iwarp = true;
 	for (uint32_t i = 0; i < count; i++)
-		iwarp &= is_iwarp(&candidates[i]);
+		is_all_iwarp &= is_iwarp(&candidates[i]);
 	for (uint32_t i = 0; i < count; i++)
-		any_near |= candidates[i].is_near && is_iwarp(&candidates[i]) == iwarp;
-	for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MAX; i++) {
+		has_near |= candidates[i].is_near && is_iwarp(&candidates[i]) == is_all_iwarp;
+	for (uint32_t i = 0; i < count && device->adapter_count < VERBS_RAILS_MAX; i++) {
 		struct candidate *candidate = &candidates[(i + rank) % count];
-		if ((candidate->is_near || !any_near) && is_iwarp(candidate) == iwarp)
+		if ((candidate->is_near || !has_near) && is_iwarp(candidate) == is_all_iwarp)
 			select_adapter(device, candidate);
 	}
 }
@@ -326,7 +326,7 @@ static collet_status alloc_pds(struct collet_device *device)
 
 static const char *network_name(enum verbs_network network)
 {
-	return network == NETWORK_IWARP ? "iWARP" : network == NETWORK_ROCE ? "RoCE" : "InfiniBand";
+	return network == VERBS_NETWORK_IWARP ? "iWARP" : network == VERBS_NETWORK_ROCE ? "RoCE" : "InfiniBand";
 }
 
 /* Returns false for software adapters, whose rate is not a real one. */
@@ -344,12 +344,12 @@ static void describe(const struct collet_device *device, struct collet_device_in
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		const struct verbs_adapter *adapter = &device->adapters[i];
 		char gid[INET6_ADDRSTRLEN];
-		const int more =
+		const int written =
 			snprintf(info->description + used, sizeof(info->description) - used, "%s%s:%u %s %s %u Gb/s",
 				i ? ", " : "", adapter->name, adapter->port, network_name(adapter->network),
 				collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid)), adapter->rate_mbps / 1000);
-		if (more > 0 && used + (size_t)more < sizeof(info->description))
-			used += (size_t)more;
+		if (written > 0 && used + (size_t)written < sizeof(info->description))
+			used += (size_t)written;
 		peer_data.networks |= (uint8_t)adapter->network;
 		info->link_mbps += is_hardware(adapter) ? adapter->rate_mbps : 0;
 	}
@@ -370,7 +370,7 @@ static collet_status open_adapters(struct collet_device *device, const struct co
 		if (devices)
 			ibv_free_device_list(devices);
 		return services->fail(COLLET_ERR_UNSUPPORTED,
-			"verbs: there is no RDMA device (is a driver loaded, and /dev/infiniband there for us?)");
+			"verbs: there is no RDMA device (is a driver loaded, and is /dev/infiniband accessible?)");
 	}
 	struct candidate candidates[CANDIDATES_MAX];
 	struct rejected_ports rejected = { 0 };
@@ -381,7 +381,7 @@ static collet_status open_adapters(struct collet_device *device, const struct co
 	if (device->adapter_count == 0)
 		return services->fail(COLLET_ERR_UNSUPPORTED, "verbs: no port to use%s%s (%s)",
 			list ? " among COLLET_VERBS_DEVICES=" : "", list ? list : "",
-			rejected.used ? rejected.text : "none is named so");
+			rejected.used ? rejected.text : "no port has such a name");
 	status = alloc_pds(device);
 	return status == COLLET_OK ? collet_verbs_watch_events(device) : status;
 }

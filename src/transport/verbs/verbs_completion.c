@@ -35,7 +35,7 @@ static uint32_t write_bytes(const struct verbs_write *write)
 /* Appends the notice to a write and moves the signal to one of the two. Returns the first request to post: the notice
  * alone if there is nothing to write. */
 static struct ibv_send_wr *append_notice(
-	struct ibv_send_wr *request, struct ibv_send_wr *notice, struct ibv_sge *part, bool large)
+	struct ibv_send_wr *request, struct ibv_send_wr *notice, struct ibv_sge *part, bool is_data)
 {
 	*notice = (struct ibv_send_wr){ .wr_id = request->wr_id,
 		.sg_list = part,
@@ -46,35 +46,36 @@ static struct ibv_send_wr *append_notice(
 	if (request->num_sge == 0)
 		return notice;
 	request->next = notice;
-	(large ? notice : request)->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
+	(is_data ? notice : request)->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
 	return request;
 }
 
 void collet_verbs_post_write(struct verbs_endpoint *verbs, uint32_t index, const struct verbs_write *write)
 {
 	struct verbs_qp *qp = &verbs->qps[index];
-	const bool signalled = index > 0 || write->is_signalled || qp->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+	const bool is_signalled =
+		index > 0 || write->is_signalled || qp->posted % VERBS_SIGNAL_EVERY == VERBS_SIGNAL_EVERY - 1;
 	/* The CPU copies inline data. The other queue pairs may carry GPU memory, which it must not touch. */
-	const bool inlined =
+	const bool is_inline =
 		index == 0 && write->part_count && !write->is_read && write_bytes(write) <= qp->inline_bytes;
 	struct ibv_send_wr request = { .wr_id = (uint64_t)qp->posted << 32 | write->tag,
 		.sg_list = (struct ibv_sge *)write->parts,
 		.num_sge = write->part_count,
 		.opcode = write->has_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM
-			  : write->is_read       ? IBV_WR_RDMA_READ
+			  : write->is_read     ? IBV_WR_RDMA_READ
 					       : IBV_WR_RDMA_WRITE,
-		.send_flags = (signalled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0),
+		.send_flags = (is_signalled ? IBV_SEND_SIGNALED : 0) | (is_inline ? IBV_SEND_INLINE : 0),
 		.imm_data = htobe32(write->immediate),
 		.wr.rdma = { .remote_addr = write->to, .rkey = write->rkey } };
 	struct ibv_send_wr notice, *first = &request, *refused;
-	struct verbs_notice told = { .immediate = request.imm_data, .bytes = write_bytes(write) };
-	struct ibv_sge part = { .addr = (uintptr_t)&told, .length = sizeof(told) };
+	struct verbs_notice payload = { .immediate = request.imm_data, .bytes = write_bytes(write) };
+	struct ibv_sge part = { .addr = (uintptr_t)&payload, .length = sizeof(payload) };
 	if (write->has_immediate && verbs_is_iwarp(verbs))
 		first = append_notice(&request, &notice, &part, index > 0);
 	const int error = ibv_post_send(qp->qp, first, &refused);
 	if (error)
 		collet_verbs_mark_lost(
-			verbs, COLLET_ERR_TRANSPORT, "its queue pair takes no more writes: %s", strerror(error));
+			verbs, COLLET_ERR_TRANSPORT, "cannot post to its queue pair: %s", strerror(error));
 	else
 		qp->posted++;
 }
@@ -100,8 +101,8 @@ static void send_probe_notice(struct verbs_endpoint *verbs, uint32_t index)
 {
 	const struct verbs_write write = { .has_immediate = true,
 		.is_signalled = true,
-		.tag = TAG_RING,
-		.immediate = collet_verbs_immediate(verbs, KIND_CREDIT, 0) };
+		.tag = VERBS_TAG_RING,
+		.immediate = collet_verbs_immediate(verbs, VERBS_KIND_CREDIT, 0) };
 	collet_verbs_post_write(verbs, index, &write);
 }
 
@@ -111,7 +112,7 @@ void collet_verbs_begin_probes(struct verbs_endpoint *verbs)
 	verbs->probes_pending = verbs->qp_count;
 	/* With iWARP the connecting end must send first, so the accepting end waits for a notice. */
 	for (uint32_t p = 0; p < verbs->qp_count && (verbs->is_dialer || !verbs_is_iwarp(verbs)); p++) {
-		collet_verbs_post_probe(verbs, p, TAG_PROBE);
+		collet_verbs_post_probe(verbs, p, VERBS_TAG_PROBE);
 		if (verbs_is_iwarp(verbs))
 			send_probe_notice(verbs, p);
 	}
@@ -158,43 +159,43 @@ static void answer_probe(struct verbs_endpoint *verbs, uint32_t index)
 {
 	struct verbs_qp *qp = &verbs->qps[index];
 	if (verbs->is_dialer || qp->is_answered) {
-		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "it sends notices before it is ready");
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "it sent a notice before it was ready");
 		return;
 	}
 	qp->is_answered = true;
-	collet_verbs_post_probe(verbs, index, TAG_PROBE);
+	collet_verbs_post_probe(verbs, index, VERBS_TAG_PROBE);
 }
 
 static void handle_receive(struct verbs_endpoint *verbs, uint32_t index, const struct ibv_wc *completion)
 {
 	struct verbs_qp *qp = &verbs->qps[index];
-	struct verbs_notice told = {completion->imm_data, completion->byte_len};
+	struct verbs_notice notice = { completion->imm_data, completion->byte_len };
 	if (qp->notices)
-		memcpy(&told, &qp->notices[completion->wr_id], sizeof(told));
-	const uint32_t immediate = be32toh(told.immediate);
+		memcpy(&notice, &qp->notices[completion->wr_id], sizeof(notice));
+	const uint32_t immediate = be32toh(notice.immediate);
 	const enum verbs_immediate_kind kind = immediate >> (COUNT_BITS + ARGUMENT_BITS);
 	const uint32_t argument = immediate >> COUNT_BITS & ((1u << ARGUMENT_BITS) - 1);
 	qp->consumed_receives++;
 	if (verbs->is_closing)
 		return;
-	if (qp->notices && completion->byte_len != sizeof(told)) {
-		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "it sends %u bytes where notices of %zu are due",
-			completion->byte_len, sizeof(told));
+	if (qp->notices && completion->byte_len != sizeof(notice)) {
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "it sent %u bytes instead of a notice of %zu",
+			completion->byte_len, sizeof(notice));
 		return;
 	}
 	if (verbs->state == VERBS_PROBE && qp->notices) {
 		answer_probe(verbs, index);
 		return;
 	}
-	if (index > 0 || kind == KIND_END) {
+	if (index > 0 || kind == VERBS_KIND_END) {
 		/* Queue pairs overtake each other, so only immediates of the first one have valid credits. */
-		collet_verbs_handle_end(verbs, argument, told.bytes);
+		collet_verbs_handle_end(verbs, argument, notice.bytes);
 		return;
 	}
 	collet_verbs_handle_credit(verbs, immediate & ((1u << COUNT_BITS) - 1));
-	if (kind == KIND_MESSAGE)
-		collet_verbs_handle_arrival(verbs, argument, told.bytes);
-	else if (kind == KIND_CTS)
+	if (kind == VERBS_KIND_MESSAGE)
+		collet_verbs_handle_arrival(verbs, argument, notice.bytes);
+	else if (kind == VERBS_KIND_CTS)
 		collet_verbs_handle_cts(verbs, argument);
 }
 
@@ -206,10 +207,10 @@ static void handle_send(struct verbs_endpoint *verbs, uint32_t index, uint64_t i
 	if ((int32_t)(done - verbs->qps[index].completed) > 0)
 		verbs->qps[index].completed = done;
 	switch (tag & 0xff) {
-	case TAG_EMPTY: verbs->qps[index].is_probing = false; break;
-	case TAG_PROBE: verbs->probes_pending--; break;
-	case TAG_FLUSH: verbs->is_flush_pending = false; break;
-	case TAG_DATA: collet_verbs_handle_data_done(verbs, tag >> 8); break;
+	case VERBS_TAG_EMPTY: verbs->qps[index].is_probing = false; break;
+	case VERBS_TAG_PROBE: verbs->probes_pending--; break;
+	case VERBS_TAG_FLUSH: verbs->is_flush_pending = false; break;
+	case VERBS_TAG_DATA: collet_verbs_handle_data_done(verbs, tag >> 8); break;
 	default: break;
 	}
 }
@@ -241,7 +242,7 @@ uint32_t collet_verbs_poll(struct verbs_endpoint *verbs)
 			count += count_now > 0 ? (uint32_t)count_now : 0;
 		} while (count_now == BATCH);
 		if (count_now < 0)
-			collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s gives no completions any more",
+			collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "cannot poll completions of %s",
 				verbs->rails[r].adapter->name);
 	}
 	if (!count || verbs->is_lost)
@@ -252,7 +253,7 @@ uint32_t collet_verbs_poll(struct verbs_endpoint *verbs)
 			continue;
 		if (!collet_verbs_post_receives(qp, qp->consumed_receives))
 			collet_verbs_mark_lost(
-				verbs, COLLET_ERR_TRANSPORT, "its queue pair takes no more receive requests");
+				verbs, COLLET_ERR_TRANSPORT, "cannot post receive requests to its queue pair");
 		qp->consumed_receives = 0;
 	}
 	return count;

@@ -20,7 +20,7 @@ struct verbs_write {
 	bool is_signalled;               /* first queue pair: asks for a completion; on the others every write does */
 	uint32_t tag;                    /* returned by the completion: TAG_* in 8 bits, data of the caller above */
 };
-enum { TAG_RING, TAG_EMPTY, TAG_PROBE, TAG_FLUSH, TAG_DATA };
+enum { VERBS_TAG_RING, VERBS_TAG_EMPTY, VERBS_TAG_PROBE, VERBS_TAG_FLUSH, VERBS_TAG_DATA };
 static inline bool collet_verbs_has_room(const struct verbs_qp *qp)
 {
 	return qp->posted - qp->completed < qp->depth;

@@ -56,16 +56,16 @@ static void fill_hello(struct verbs_endpoint *verbs)
 	}
 }
 
-static void keep_alive(const struct verbs_endpoint *verbs)
+static void set_keepalive(const struct verbs_endpoint *verbs)
 {
-	const uint32_t pair = verbs->self->rank + verbs->endpoint.peer + verbs->endpoint.channel;
+	const uint32_t spread = verbs->self->rank + verbs->endpoint.peer + verbs->endpoint.channel;
 	const struct {
 		int level, name, value;
 	} rows[] = {
 		{ IPPROTO_TCP, TCP_NODELAY, 1 },
 		{ IPPROTO_TCP, TCP_USER_TIMEOUT, 0 },
 		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
-		{ IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S + (int)(pair % KEEPALIVE_SPREAD_S) },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S + (int)(spread % KEEPALIVE_SPREAD_S) },
 		{ IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S },
 		{ IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT },
 	};
@@ -87,7 +87,7 @@ collet_status collet_verbs_open(struct collet_endpoint *endpoint, const struct c
 	verbs->epoll_fd = config->wake->epoll_fd;
 	verbs->owner_pid = getpid();
 	verbs->is_dialer = config->dialed;
-	keep_alive(verbs);
+	set_keepalive(verbs);
 	endpoint->status = collet_verbs_create_resources(verbs);
 	if (endpoint->status != COLLET_OK)
 		return endpoint->status;
@@ -141,12 +141,12 @@ static collet_status receive_hello(struct verbs_endpoint *verbs, enum verbs_stat
 	verbs->hello_received_bytes = 0;
 	const struct verbs_hello *hello = &verbs->hello_in;
 	if (hello->magic != HELLO_MAGIC || hello->version != PROTOCOL_VERSION)
-		return collet_verbs_fail_connect(verbs, "what came is no greeting of this version of verbs",
+		return collet_verbs_fail_connect(verbs, "received no hello of this version of verbs",
 			"is something else talking to this port, or another version of the transport?");
 	if (hello->state != state || hello->from != verbs->peer->rank || hello->to != verbs->self->rank ||
 		hello->channel != verbs->endpoint.channel)
 		return collet_verbs_fail_connect(
-			verbs, "the greeting that came is for another connection", "this should not happen");
+			verbs, "received a hello for another connection", "this should not happen");
 	return COLLET_OK;
 }
 
@@ -154,8 +154,8 @@ static collet_status receive_hello(struct verbs_endpoint *verbs, enum verbs_stat
 
 static bool is_hello_valid(const struct verbs_hello *hello)
 {
-	bool is_valid = hello->rail_count >= 1 && hello->rail_count <= RAILS_MAX && hello->qp_count >= 2 &&
-		hello->qp_count <= QPS_MAX;
+	bool is_valid = hello->rail_count >= 1 && hello->rail_count <= VERBS_RAILS_MAX && hello->qp_count >= 2 &&
+			hello->qp_count <= VERBS_QPS_MAX;
 	for (uint32_t r = 0; is_valid && r < hello->rail_count; r++)
 		is_valid = hello->rails[r].mtu >= IBV_MTU_256 && hello->rails[r].mtu <= IBV_MTU_4096 &&
 			hello->rails[r].max_write_bytes >= collet_verbs_profile_wide.bounce_bytes;
@@ -167,31 +167,31 @@ static bool is_hello_valid(const struct verbs_hello *hello)
 static collet_status connect_qp(struct verbs_endpoint *verbs, uint32_t index)
 {
 	const struct verbs_hello *hello = &verbs->hello_in;
-	struct verbs_qp *pair = &verbs->qps[index];
-	const struct verbs_adapter *adapter = verbs->rails[pair->rail].adapter;
+	struct verbs_qp *qp = &verbs->qps[index];
+	const struct verbs_adapter *adapter = verbs->rails[qp->rail].adapter;
 	const struct verbs_options *options = &verbs->device->options;
-	pair->peer_rail = hello->qps[index].rail;
-	if ((uint8_t)adapter->network != hello->rails[pair->peer_rail].network)
+	qp->peer_rail = hello->qps[index].rail;
+	if ((uint8_t)adapter->network != hello->rails[qp->peer_rail].network)
 		return collet_verbs_fail_connect(
 			verbs, "its two ends are on networks of different kinds", adapter->name);
-	if (adapter->network == NETWORK_IWARP)
+	if (adapter->network == VERBS_NETWORK_IWARP)
 		return COLLET_OK;
-	const uint8_t mtu = hello->rails[pair->peer_rail].mtu;
+	const uint8_t mtu = hello->rails[qp->peer_rail].mtu;
 	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_RTR,
 		.path_mtu = mtu < (uint8_t)adapter->mtu ? (enum ibv_mtu)mtu : adapter->mtu,
 		.dest_qp_num = hello->qps[index].qp_number,
 		.rq_psn = hello->start_sequence,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = MIN_RNR_TIMER,
-		.ah_attr = { .dlid = hello->rails[pair->peer_rail].lid,
+		.ah_attr = { .dlid = hello->rails[qp->peer_rail].lid,
 			.sl = options->service_level,
 			.port_num = adapter->port,
-			.is_global = adapter->network == NETWORK_ROCE,
+			.is_global = adapter->network == VERBS_NETWORK_ROCE,
 			.grh = { .sgid_index = adapter->gid_index,
 				.hop_limit = HOP_LIMIT,
 				.traffic_class = options->traffic_class } } };
-	memcpy(attributes.ah_attr.grh.dgid.raw, hello->rails[pair->peer_rail].gid, 16);
-	int error = ibv_modify_qp(pair->qp, &attributes,
+	memcpy(attributes.ah_attr.grh.dgid.raw, hello->rails[qp->peer_rail].gid, 16);
+	int error = ibv_modify_qp(qp->qp, &attributes,
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (!error) {
@@ -201,7 +201,7 @@ static collet_status connect_qp(struct verbs_endpoint *verbs, uint32_t index)
 			.rnr_retry = RNR_RETRIES,
 			.sq_psn = verbs->hello_out.start_sequence,
 			.max_rd_atomic = 1 };
-		error = ibv_modify_qp(pair->qp, &attributes,
+		error = ibv_modify_qp(qp->qp, &attributes,
 			IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				IBV_QP_MAX_QP_RD_ATOMIC);
 	}
@@ -210,18 +210,18 @@ static collet_status connect_qp(struct verbs_endpoint *verbs, uint32_t index)
 	char own_gid[INET6_ADDRSTRLEN], peer_gid[INET6_ADDRSTRLEN], what[200];
 	snprintf(what, sizeof(what), "cannot connect %s port %u (%s) to %s", adapter->name, adapter->port,
 		collet_verbs_gid_text(adapter->gid.raw, own_gid, sizeof(own_gid)),
-		collet_verbs_gid_text(hello->rails[pair->peer_rail].gid, peer_gid, sizeof(peer_gid)));
+		collet_verbs_gid_text(hello->rails[qp->peer_rail].gid, peer_gid, sizeof(peer_gid)));
 	return collet_verbs_fail_connect(verbs, what, strerror(error));
 }
 
 /* Divides the registered memory by the profile that both ends use. The memory may be larger than that needs. */
 static void lay_out_memory(struct verbs_endpoint *verbs)
 {
-	const size_t ring = (size_t)verbs->profile->units * UNIT_BYTES,
-		     places = BOUNCE_BUFFERS * verbs->profile->bounce_bytes;
+	const size_t ring = (size_t)verbs->profile->units * VERBS_UNIT_BYTES,
+		     bounce = VERBS_BOUNCE_BUFFERS * verbs->profile->bounce_bytes;
 	verbs->ring = verbs->memory->rest;
 	verbs->recv_bounce = verbs->ring + ring;
-	verbs->mirror = verbs->recv_bounce + places;
+	verbs->mirror = verbs->recv_bounce + bounce;
 	verbs->send_bounce = verbs->mirror + ring;
 	verbs->out_free_units = verbs->profile->units;
 }
@@ -230,7 +230,7 @@ static collet_status connect_qps(struct verbs_endpoint *verbs)
 {
 	const struct verbs_hello *hello = &verbs->hello_in;
 	if (!is_hello_valid(hello))
-		return collet_verbs_fail_connect(verbs, "the peer's greeting makes no sense", "this should not happen");
+		return collet_verbs_fail_connect(verbs, "the peer's hello is invalid", "this should not happen");
 	if (hello->is_lean)
 		verbs->profile = &collet_verbs_profile_lean;
 	lay_out_memory(verbs);
@@ -238,7 +238,7 @@ static collet_status connect_qps(struct verbs_endpoint *verbs)
 	while (verbs->qp_count > hello->qp_count)
 		ibv_destroy_qp(verbs->qps[--verbs->qp_count].qp);
 	verbs->peer_memory = hello->memory;
-	verbs->max_write_bytes = SEGMENT_BYTES;
+	verbs->max_write_bytes = VERBS_SEGMENT_BYTES;
 	for (uint32_t r = 0; r < hello->rail_count; r++) {
 		verbs->peer_rkeys[r] = hello->rails[r].rkey;
 		if (hello->rails[r].max_write_bytes < verbs->max_write_bytes)
@@ -248,8 +248,8 @@ static collet_status connect_qps(struct verbs_endpoint *verbs)
 	for (uint32_t p = 0; p < verbs->qp_count && status == COLLET_OK; p++) {
 		status = connect_qp(verbs, p);
 		const struct verbs_adapter *adapter = verbs->rails[verbs->qps[p].rail].adapter;
-		const uint32_t theirs = hello->rails[verbs->qps[p].peer_rail].rate_mbps;
-		verbs->rates_mbps[p] = theirs < adapter->rate_mbps ? theirs : adapter->rate_mbps;
+		const uint32_t peer_rate = hello->rails[verbs->qps[p].peer_rail].rate_mbps;
+		verbs->rates_mbps[p] = peer_rate < adapter->rate_mbps ? peer_rate : adapter->rate_mbps;
 		verbs->rates_mbps[p] += verbs->rates_mbps[p] == 0;
 		if (adapter->max_write_bytes < verbs->max_write_bytes)
 			verbs->max_write_bytes = adapter->max_write_bytes;
@@ -262,8 +262,8 @@ static collet_status connect_qps(struct verbs_endpoint *verbs)
 static collet_status poll_probes(struct verbs_endpoint *verbs)
 {
 	/* Probes take some µs, and the next call comes only after ms: so poll for up to 200 µs. */
-	for (const int64_t begun = collet_verbs_now_ns();
-		verbs->probes_pending && !verbs->is_lost && collet_verbs_now_ns() - begun < 200000;)
+	for (const int64_t start_ns = collet_verbs_now_ns();
+		verbs->probes_pending && !verbs->is_lost && collet_verbs_now_ns() - start_ns < 200000;)
 		collet_verbs_poll(verbs);
 	(void)collet_verbs_handle_events(verbs);
 	if (verbs->is_lost)

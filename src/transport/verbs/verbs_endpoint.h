@@ -17,8 +17,8 @@
  * two.
  *
  * Receive requests have no buffers, they only take immediates. The queue pair always has enough of them: one for each
- * small message of the window, for two CTS and two ends of each of the LARGE_MAX announced messages, and for credit
- * writes, whose number the window bounds. So a peer that computes never causes "receiver not ready" (RNR).
+ * small message of the window, for two CTS and two ends of each of the VERBS_LARGE_MAX announced messages, and for
+ * credit writes, whose number the window bounds. So a peer that computes never causes "receiver not ready" (RNR).
  *
  * Profiles. A rank with many endpoints opens further ones with the lean profile: a smaller ring, fewer and shorter
  * queue pairs. If either end asks for it, both ends use it (struct verbs_profile).
@@ -101,10 +101,11 @@ struct verbs_arrival {
 struct verbs_outgoing {
 	struct collet_transfer *transfer; /* NULL if the entry is free */
 	struct verbs_mr_ref mr;
-	struct verbs_cts cts;            /* the receiver's answer; its mode is CTS_NONE before that */
+	struct verbs_cts cts;            /* the receiver's answer; its mode is VERBS_CTS_NONE before that */
 	bool is_bounced;                 /* the memory could not be registered: segments are copied to send_bounce */
 	uint32_t parts;                  /* number of stripes, one for each data queue pair that is used */
-	uint64_t next[DATA_QPS_MAX], end[DATA_QPS_MAX]; /* of each stripe: offset of the next write, and its end */
+	/* Of each stripe: the offset of its next write, and its end. */
+	uint64_t next[VERBS_DATA_QPS_MAX], end[VERBS_DATA_QPS_MAX];
 	uint32_t in_flight;              /* posted writes that have not completed */
 };
 
@@ -115,13 +116,13 @@ struct verbs_incoming {
 	enum verbs_cts_mode mode;
 	bool is_cts_sent;                /* false while the CTS waits for queue room or bounce buffers */
 	uint32_t ended_parts;            /* stripes that have arrived */
-	uint64_t received_bytes;         /* CTS_BOUNCE: bytes copied out of the bounce buffers */
-	uint64_t allowed_bytes;          /* CTS_BOUNCE: bytes that the sender may have written so far */
+	uint64_t received_bytes;         /* VERBS_CTS_BOUNCE: bytes copied out of the bounce buffers */
+	uint64_t allowed_bytes;          /* VERBS_CTS_BOUNCE: bytes that the sender may have written so far */
 };
 
 /* Progress of a pending transfer, in transport_private[0]. For a view, [1] is the index of the arrival, and [2] is true
  * because it lies in the ring: the engine may change the view pointer before it releases the view. */
-enum verbs_phase { PHASE_WAITING, PHASE_IN_FLIGHT, PHASE_DONE, PHASE_MISMATCH };
+enum verbs_phase { VERBS_PHASE_WAITING, VERBS_PHASE_IN_FLIGHT, VERBS_PHASE_DONE, VERBS_PHASE_MISMATCH };
 
 struct verbs_endpoint {
 	struct collet_endpoint endpoint;
@@ -133,24 +134,24 @@ struct verbs_endpoint {
 	size_t memory_bytes;
 	uint8_t *ring, *recv_bounce, *mirror, *send_bounce; /* parts of memory */
 	uint64_t peer_memory;
-	uint32_t peer_rkeys[RAILS_MAX];
+	uint32_t peer_rkeys[VERBS_RAILS_MAX];
 	uint32_t rail_count, qp_count;
-	struct verbs_rail rails[RAILS_MAX];
-	struct verbs_qp qps[QPS_MAX];            /* the first carries the ring, the others carry large messages */
+	struct verbs_rail rails[VERBS_RAILS_MAX];
+	struct verbs_qp qps[VERBS_QPS_MAX];      /* the first carries the ring, the others carry large messages */
 	bool is_dialer;                          /* this end connected the socket */
 	struct rdma_event_channel *cm_channel;   /* iWARP only, like listeners */
-	struct rdma_cm_id *listeners[RAILS_MAX];
+	struct rdma_cm_id *listeners[VERBS_RAILS_MAX];
 	uint64_t max_write_bytes;        /* most bytes of one write, of all adapters at both ends */
-	uint32_t rates_mbps[QPS_MAX];    /* rate of the slower end */
+	uint32_t rates_mbps[VERBS_QPS_MAX];    /* rate of the slower end */
 
 	/* Sending. */
 	struct collet_transfer_queue sends;
 	struct collet_transfer *unsent;  /* first send with nothing posted yet */
 	uint32_t out_unit, out_free_units; /* in the peer's ring: unit of the next message, number of free units */
 	uint32_t out_sent, out_freed;    /* messages sent, and freed by the peer */
-	uint16_t out_units[SLOTS];       /* units of message i, at i % SLOTS */
-	uint32_t large_sent;             /* announced messages; the next one uses outgoing[large_sent % LARGE_MAX] */
-	struct verbs_outgoing outgoing[LARGE_MAX];
+	uint16_t out_units[VERBS_SLOTS];       /* units of message i, at i % VERBS_SLOTS */
+	uint32_t large_sent;             /* announced messages; the next uses outgoing[large_sent % VERBS_LARGE_MAX] */
+	struct verbs_outgoing outgoing[VERBS_LARGE_MAX];
 	uint32_t send_bounce_used;       /* bit mask of the bounce buffers in use */
 
 	/* Receiving. */
@@ -159,8 +160,8 @@ struct verbs_endpoint {
 	uint32_t in_unit;                /* unit after the last message */
 	uint32_t in_arrived, in_matched, in_freed, in_credited; /* messages; credited: the peer knows they are freed */
 	uint32_t in_units_uncredited;    /* units freed and not yet credited */
-	struct verbs_arrival arrivals[SLOTS];
-	struct verbs_incoming incoming[LARGE_MAX];
+	struct verbs_arrival arrivals[VERBS_SLOTS];
+	struct verbs_incoming incoming[VERBS_LARGE_MAX];
 	struct verbs_incoming *recv_bounce_owner; /* message that uses recv_bounce; NULL if none does */
 
 	/* Sleep, faults, setup and close. */

@@ -20,19 +20,19 @@ void collet_verbs_mark_lost(struct verbs_endpoint *verbs, collet_status status, 
 	verbs->is_lost = true;
 	verbs->lost_status = status;
 	snprintf(verbs->lost_reason, sizeof(verbs->lost_reason), "verbs: %s rank %u on %s (channel %u): %s",
-		status == COLLET_ERR_PEER_LOST ? "lost" : "trouble with", verbs->endpoint.peer, verbs->peer->host,
+		status == COLLET_ERR_PEER_LOST ? "lost" : "error with", verbs->endpoint.peer, verbs->peer->host,
 		verbs->endpoint.channel, what);
 }
 
 const char *collet_verbs_port_state(const struct verbs_adapter *adapter)
 {
 	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE };
-	bool asked = true;
+	bool is_known = true;
 	/* Query twice. Linux's software adapters read the state of a port, then wait for the lock of network
 	 * interfaces, and then answer. The port may have gone down meanwhile; the second answer shows that. */
-	for (int i = 0; i < 2 && asked && port.state == IBV_PORT_ACTIVE; i++)
-		asked = ibv_query_port(adapter->context, adapter->port, &port) == 0;
-	return asked ? ibv_port_state_str(port.state) : "gone";
+	for (int i = 0; i < 2 && is_known && port.state == IBV_PORT_ACTIVE; i++)
+		is_known = ibv_query_port(adapter->context, adapter->port, &port) == 0;
+	return is_known ? ibv_port_state_str(port.state) : "gone";
 }
 
 /* Returns true if the completion says that the peer does not answer. All other errors are mistakes of one of the
@@ -51,11 +51,10 @@ void collet_verbs_completion_failed(struct verbs_endpoint *verbs, uint32_t index
 	const struct verbs_adapter *adapter = verbs->rails[qp->rail].adapter;
 	char name[160], peer_gid[INET6_ADDRSTRLEN];
 	collet_verbs_mark_lost(verbs, is_peer_lost(completion->status) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
-		"%s to %s: %s (vendor's code %u); the port is %s",
+		"%s to %s: %s (vendor error %u); the port is %s",
 		collet_verbs_adapter_name(adapter, name, sizeof(name)),
 		collet_verbs_gid_text(verbs->hello_in.rails[qp->peer_rail].gid, peer_gid, sizeof(peer_gid)),
-		ibv_wc_status_str(completion->status), completion->vendor_err,
-		collet_verbs_port_state(adapter));
+		ibv_wc_status_str(completion->status), completion->vendor_err, collet_verbs_port_state(adapter));
 }
 
 uint32_t collet_verbs_complete_all(struct verbs_endpoint *verbs, collet_status status)

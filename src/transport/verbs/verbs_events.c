@@ -58,19 +58,19 @@ static void record_endpoint_event(
 /* Records an event of a port or of a whole device. */
 static void record_adapter_event(struct collet_device *device, uint32_t first, const struct ibv_async_event *event)
 {
-	const bool port = event->event_type != IBV_EVENT_DEVICE_FATAL;
+	const bool is_port_event = event->event_type != IBV_EVENT_DEVICE_FATAL;
 	const bool is_good = event->event_type == IBV_EVENT_PORT_ACTIVE;
 	for (uint32_t i = first; i < device->adapter_count; i++) {
 		struct verbs_adapter *adapter = &device->adapters[i];
 		char name[160];
 		if (adapter->context != device->adapters[first].context ||
-			(port && adapter->port != event->element.port_num))
+			(is_port_event && adapter->port != event->element.port_num))
 			continue;
 		device->services->log(device->log, is_good ? COLLET_LOG_INFO : COLLET_LOG_WARN, "verbs: %s: %s",
 			collet_verbs_adapter_name(adapter, name, sizeof(name)), ibv_event_type_str(event->event_type));
 		/* Pairs with the acquire loads in collet_verbs_handle_events() and
 		 * collet_verbs_is_adapter_active(). */
-		if (!port)
+		if (!is_port_event)
 			atomic_store_explicit(&adapter->is_fatal, true, memory_order_release);
 		if (event->event_type == IBV_EVENT_PORT_ERR)
 			atomic_fetch_add_explicit(&device->port_errors, 1, memory_order_release);
@@ -122,16 +122,16 @@ bool collet_verbs_handle_events(struct verbs_endpoint *verbs)
 	/* These loads pair with the release stores above. */
 	const int event = atomic_load_explicit(&verbs->fatal_event, memory_order_acquire);
 	if (event)
-		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s reports: %s",
 			collet_verbs_adapter_name(verbs->rails[0].adapter, name, sizeof(name)),
 			ibv_event_type_str((enum ibv_event_type)(event - 1)));
 	for (uint32_t r = 0; r < verbs->rail_count; r++)
 		if (atomic_load_explicit(&verbs->rails[r].adapter->is_fatal, memory_order_acquire))
-			collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
+			collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s reports: %s",
 				collet_verbs_adapter_name(verbs->rails[r].adapter, name, sizeof(name)),
 				ibv_event_type_str(IBV_EVENT_DEVICE_FATAL));
-	const uint32_t alarms = atomic_load_explicit(&verbs->device->port_errors, memory_order_acquire);
-	const bool has_port_error = alarms != verbs->port_errors_seen;
-	verbs->port_errors_seen = alarms;
+	const uint32_t port_errors = atomic_load_explicit(&verbs->device->port_errors, memory_order_acquire);
+	const bool has_port_error = port_errors != verbs->port_errors_seen;
+	verbs->port_errors_seen = port_errors;
 	return has_port_error;
 }

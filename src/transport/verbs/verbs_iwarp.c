@@ -52,7 +52,7 @@ static union address address_of(const uint8_t gid[16], uint16_t port)
 /* ---- An adapter's address ----------------------------------------------------------------------------------- */
 
 /* Converts an address to a GID. Returns false if it has another family or is link-local. */
-static bool as_gid(const struct sockaddr *address, int family, uint8_t gid[16])
+static bool gid_of_address(const struct sockaddr *address, int family, uint8_t gid[16])
 {
 	if (!address || address->sa_family != family)
 		return false;
@@ -74,20 +74,20 @@ static bool is_address_of(const struct verbs_rdmacm *cm, struct rdma_event_chann
 	union address address = address_of(gid, 0);
 	if (cm->create_id(channel, &id, NULL, RDMA_PS_TCP) != 0)
 		return false;
-	const bool leads = cm->bind_addr(id, &address.any) == 0 && id->verbs && id->port_num == adapter->port &&
-			   strcmp(ibv_get_device_name(id->verbs->device), adapter->name) == 0;
+	const bool is_same = cm->bind_addr(id, &address.any) == 0 && id->verbs && id->port_num == adapter->port &&
+			     strcmp(ibv_get_device_name(id->verbs->device), adapter->name) == 0;
 	cm->destroy_id(id);
-	return leads;
+	return is_same;
 }
 
 /* Finds the first address of the family that belongs to the adapter. */
 static bool find_address(const struct verbs_rdmacm *cm, struct rdma_event_channel *channel,
 	const struct ifaddrs *interfaces, int family, struct verbs_adapter *adapter)
 {
-	for (const struct ifaddrs *at = interfaces; at; at = at->ifa_next) {
+	for (const struct ifaddrs *interface = interfaces; interface; interface = interface->ifa_next) {
 		uint8_t gid[16];
-		if (!(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK) || !as_gid(at->ifa_addr, family, gid) ||
-			!is_address_of(cm, channel, gid, adapter))
+		if (!(interface->ifa_flags & IFF_UP) || (interface->ifa_flags & IFF_LOOPBACK) ||
+			!gid_of_address(interface->ifa_addr, family, gid) || !is_address_of(cm, channel, gid, adapter))
 			continue;
 		memcpy(adapter->gid.raw, gid, sizeof(gid));
 		return true;
@@ -104,16 +104,16 @@ const char *collet_verbs_iwarp_address(struct collet_device *device, struct verb
 		return "is iWARP, which needs librdmacm.so.1 (install librdmacm1)";
 	struct rdma_event_channel *channel = cm->create_event_channel();
 	if (!channel)
-		return "is iWARP, and rdma_cm is not to be had (is rdma_ucm loaded, and /dev/infiniband/rdma_cm there "
-		       "for us?)";
+		return "is iWARP, and rdma_cm is not available (is rdma_ucm loaded, and is /dev/infiniband/rdma_cm "
+		       "accessible?)";
 	struct ifaddrs *interfaces = NULL;
-	const bool found =
+	const bool is_found =
 		getifaddrs(&interfaces) == 0 && (find_address(cm, channel, interfaces, AF_INET, adapter) ||
 							find_address(cm, channel, interfaces, AF_INET6, adapter));
 	if (interfaces)
 		freeifaddrs(interfaces);
 	cm->destroy_event_channel(channel);
-	return found ? NULL : "is iWARP, and has no IP address that is routed";
+	return is_found ? NULL : "is iWARP, and has no routable IP address";
 }
 
 /* ---- Start -------------------------------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static const struct verbs_rdmacm *cm_of(const struct verbs_endpoint *verbs)
 	return verbs->device->rdmacm;
 }
 
-static collet_status make_channel(struct verbs_endpoint *verbs)
+static collet_status create_channel(struct verbs_endpoint *verbs)
 {
 	verbs->cm_channel = cm_of(verbs)->create_event_channel();
 	if (!verbs->cm_channel)
@@ -145,7 +145,7 @@ static collet_status listen_on(struct verbs_endpoint *verbs, uint32_t rail)
 		union address address = address_of(adapter->gid.raw, 0);
 		if (cm->create_id(verbs->cm_channel, &id, NULL, RDMA_PS_TCP) != 0)
 			return collet_verbs_fail_connect(verbs, "no rdma_cm identifier", strerror(errno));
-		if (cm->bind_addr(id, &address.any) == 0 && cm->listen(id, QPS_MAX) == 0) {
+		if (cm->bind_addr(id, &address.any) == 0 && cm->listen(id, VERBS_QPS_MAX) == 0) {
 			verbs->listeners[rail] = id;
 			verbs->hello_out.rails[rail].port =
 				ntohs(id->route.addr.src_addr.sa_family == AF_INET ? id->route.addr.src_sin.sin_port
@@ -162,7 +162,7 @@ static collet_status listen_on(struct verbs_endpoint *verbs, uint32_t rail)
 
 collet_status collet_verbs_iwarp_listen(struct verbs_endpoint *verbs)
 {
-	collet_status status = make_channel(verbs);
+	collet_status status = create_channel(verbs);
 	if (status == COLLET_OK && getrandom(verbs->hello_out.token, sizeof(verbs->hello_out.token), GRND_NONBLOCK) !=
 					   sizeof(verbs->hello_out.token))
 		status = collet_verbs_fail_connect(verbs, "no random bytes", strerror(errno));
@@ -195,7 +195,7 @@ static collet_status begin_connect(struct verbs_endpoint *verbs, uint32_t index)
 	if (cm->create_id(verbs->cm_channel, &qp->id, NULL, RDMA_PS_TCP) != 0)
 		return fail_qp(verbs, index, "no rdma_cm identifier", strerror(errno));
 	if (class && cm->set_option(qp->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &class, sizeof(class)) != 0)
-		return fail_qp(verbs, index, "it takes no COLLET_VERBS_TRAFFIC_CLASS", strerror(errno));
+		return fail_qp(verbs, index, "cannot set COLLET_VERBS_TRAFFIC_CLASS", strerror(errno));
 	if (cm->resolve_addr(qp->id, &from.any, &to.any, RESOLVE_MS) != 0)
 		return fail_qp(verbs, index, "resolving the address", strerror(errno));
 	return COLLET_OK;
@@ -203,7 +203,7 @@ static collet_status begin_connect(struct verbs_endpoint *verbs, uint32_t index)
 
 collet_status collet_verbs_iwarp_connect(struct verbs_endpoint *verbs)
 {
-	collet_status status = make_channel(verbs);
+	collet_status status = create_channel(verbs);
 	for (uint32_t p = 0; p < verbs->qp_count && status == COLLET_OK; p++)
 		status = begin_connect(verbs, p);
 	return status;
@@ -229,25 +229,25 @@ static collet_status send_connect_data(struct verbs_endpoint *verbs, uint32_t in
 	return COLLET_OK;
 }
 
-/* Returns the index of the queue pair that a valid request is for, or QPS_MAX for an invalid request. */
+/* Returns the index of the queue pair that a valid request is for, or VERBS_QPS_MAX for an invalid request. */
 static uint32_t check_connect_data(
 	const struct verbs_endpoint *verbs, const struct connect_data *data, const struct rdma_cm_id *listener)
 {
 	if (memcmp(data->token, verbs->hello_out.token, sizeof(data->token)) != 0 || data->qp >= verbs->qp_count)
-		return QPS_MAX;
+		return VERBS_QPS_MAX;
 	const struct verbs_qp *qp = &verbs->qps[data->qp];
-	return qp->id || verbs->listeners[qp->rail] != listener ? QPS_MAX : data->qp;
+	return qp->id || verbs->listeners[qp->rail] != listener ? VERBS_QPS_MAX : data->qp;
 }
 
 static collet_status accept_qp(struct verbs_endpoint *verbs, struct rdma_cm_id *id, const struct connect_data *data,
 	const struct rdma_cm_id *listener)
 {
 	const uint32_t index = check_connect_data(verbs, data, listener);
-	if (index == QPS_MAX) {
+	if (index == VERBS_QPS_MAX) {
 		(void)cm_of(verbs)->reject(id, NULL, 0);
 		cm_of(verbs)->destroy_id(id);
 		verbs->services->log(verbs->log, COLLET_LOG_WARN,
-			"verbs: somebody who is not rank %u has connected to its iWARP port, and was rejected",
+			"verbs: rejected a connection to the iWARP port for rank %u from somebody else",
 			verbs->endpoint.peer);
 		return COLLET_OK;
 	}
@@ -295,7 +295,7 @@ static collet_status handle_event(struct verbs_endpoint *verbs, uint32_t index, 
 
 static void close_listeners(struct verbs_endpoint *verbs)
 {
-	for (uint32_t r = 0; r < RAILS_MAX; r++)
+	for (uint32_t r = 0; r < VERBS_RAILS_MAX; r++)
 		if (verbs->listeners[r]) {
 			cm_of(verbs)->destroy_id(verbs->listeners[r]);
 			verbs->listeners[r] = NULL;
@@ -313,7 +313,7 @@ collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs)
 		const struct rdma_cm_id *listener = event->listen_id;
 		const enum rdma_cm_event_type type = event->event;
 		const int error = event->status < 0 ? -event->status : event->status;
-		struct connect_data data = { .qp = QPS_MAX };
+		struct connect_data data = { .qp = VERBS_QPS_MAX };
 		if (event->param.conn.private_data_len >= sizeof(data) && type == RDMA_CM_EVENT_CONNECT_REQUEST)
 			memcpy(&data, event->param.conn.private_data, sizeof(data));
 		cm->ack_cm_event(event);
@@ -336,7 +336,7 @@ collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs)
 
 void collet_verbs_iwarp_disconnect(struct verbs_endpoint *verbs)
 {
-	for (uint32_t p = 0; p < QPS_MAX; p++) {
+	for (uint32_t p = 0; p < VERBS_QPS_MAX; p++) {
 		if (verbs->qps[p].id)
 			cm_of(verbs)->destroy_id(verbs->qps[p].id);
 		verbs->qps[p].id = NULL;

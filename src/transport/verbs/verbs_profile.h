@@ -6,23 +6,23 @@
 #include <stdint.h>
 
 enum {
-	RAILS_MAX = 4,                   /* adapters used by one endpoint */
-	DATA_QPS_MAX = 4,                /* queue pairs for large messages */
-	QPS_MAX = 1 + DATA_QPS_MAX,
+	VERBS_RAILS_MAX = 4,             /* adapters used by one endpoint */
+	VERBS_DATA_QPS_MAX = 4,          /* queue pairs for large messages */
+	VERBS_QPS_MAX = 1 + VERBS_DATA_QPS_MAX,
 
-	UNIT_BYTES = 64,
-	SLOTS = 64,                      /* entries for messages of a ring; at least the window, and a power of two
+	VERBS_UNIT_BYTES = 64,
+	VERBS_SLOTS = 64,                /* entries for messages of a ring; at least the window, and a power of two
 					    because message numbers wrap */
-	HEADER_BYTES = 32,               /* sizeof(struct verbs_header) */
-	CREDIT_PARTS = 3,                /* window / CREDIT_PARTS uncredited messages are worth a write of their own */
+	VERBS_HEADER_BYTES = 32,         /* sizeof(struct verbs_header) */
+	VERBS_CREDIT_PARTS = 3,          /* 1/3 of the window freed and uncredited is worth a write of its own */
 
-	LARGE_MAX = 4,                   /* large messages in flight, each way */
-	BOUNCE_BUFFERS = 2,              /* at the receiver, and as many at the sender */
+	VERBS_LARGE_MAX = 4,             /* large messages in flight, each way */
+	VERBS_BOUNCE_BUFFERS = 2,        /* at the receiver, and as many at the sender */
 
-	SEGMENT_BYTES = 1 << 20,         /* most bytes of a write of a large message */
-	STRIPE_BYTES = 65536,            /* least bytes of a stripe that are worth another queue pair */
+	VERBS_SEGMENT_BYTES = 1 << 20,   /* most bytes of a write of a large message */
+	VERBS_STRIPE_BYTES = 65536,      /* least bytes of a stripe that are worth another queue pair */
 
-	SIGNAL_EVERY = 16                /* one of so many ring writes is signalled */
+	VERBS_SIGNAL_EVERY = 16          /* one of so many ring writes is signalled */
 };
 
 /* Sizes of an endpoint's resources. */
@@ -32,8 +32,8 @@ struct verbs_profile {
 	uint32_t bounce_bytes;           /* size of a bounce buffer */
 	uint32_t data_qps;               /* least queue pairs for large messages; each adapter has at least one */
 	bool is_lean;                    /* only one adapter is used */
-	uint32_t depth, data_depth;      /* lengths of send queues; depth exceeds SIGNAL_EVERY, because not all of its
-					    writes are signalled */
+	uint32_t depth, data_depth;      /* lengths of send queues; depth exceeds VERBS_SIGNAL_EVERY, because
+					    not all of its writes are signalled */
 	uint32_t receive_batch;          /* receive requests reposted at a time */
 	uint32_t inline_bytes;           /* inline size to ask for */
 };
@@ -61,7 +61,7 @@ static const struct verbs_profile collet_verbs_profile_lean = { .units = 56,
 /* Most bytes of a small message. With its header it takes at most a quarter of the ring. */
 static inline uint32_t verbs_max_small_bytes(const struct verbs_profile *profile)
 {
-	return profile->units / 4 * UNIT_BYTES - HEADER_BYTES;
+	return profile->units / 4 * VERBS_UNIT_BYTES - VERBS_HEADER_BYTES;
 }
 
 #endif

@@ -75,8 +75,8 @@ static void evict(struct collet_device *device, uint64_t bytes)
 		struct verbs_region *oldest = NULL;
 		for (size_t i = 0; i < device->region_count; i++) {
 			struct verbs_region *region = device->regions[i];
-			const bool idle = region->mrs[0] && region->dmabuf < 0 && !region->refcount;
-			if (idle && (!oldest || region->last_used < oldest->last_used))
+			const bool is_idle = region->mrs[0] && region->dmabuf < 0 && !region->refcount;
+			if (is_idle && (!oldest || region->last_used < oldest->last_used))
 				oldest = region;
 		}
 		if (!oldest)
@@ -91,13 +91,14 @@ static void warn_once(struct collet_device *device, uint64_t bytes, int error)
 		return;
 	device->has_warned = true;
 	struct rlimit limit = { 0 };
-	char locked[64] = "";
+	char limit_text[64] = "";
 	if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-		snprintf(locked, sizeof(locked), "; ulimit -l is %llu KiB", (unsigned long long)limit.rlim_cur >> 10);
+		snprintf(limit_text, sizeof(limit_text), "; ulimit -l is %llu KiB",
+			(unsigned long long)limit.rlim_cur >> 10);
 	device->services->log(device->log, COLLET_LOG_WARN,
 		"verbs: cannot register %llu bytes: %s%s. Large messages are copied through small buffers, which is "
 		"slow; raise the limit of locked memory (ulimit -l unlimited, LimitMEMLOCK=infinity)",
-		(unsigned long long)bytes, strerror(error), locked);
+		(unsigned long long)bytes, strerror(error), limit_text);
 }
 
 static bool pin_range(struct collet_device *device, struct ibv_mr **registered, void *first, uint64_t bytes,
@@ -124,8 +125,8 @@ static bool pin_dmabuf(struct collet_device *device, struct verbs_region *region
 {
 	const uint64_t bytes = region->end - region->begin;
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
-		region->mrs[i] = ibv_reg_dmabuf_mr(device->adapters[i].pd, region->dmabuf_offset, bytes,
-			region->begin, region->dmabuf, ACCESS_WRITE);
+		region->mrs[i] = ibv_reg_dmabuf_mr(device->adapters[i].pd, region->dmabuf_offset, bytes, region->begin,
+			region->dmabuf, VERBS_ACCESS_WRITE);
 		if (!region->mrs[i])
 			break;
 		if (i + 1 == device->adapter_count) {
@@ -150,7 +151,7 @@ static bool pin(struct collet_device *device, struct verbs_region *region)
 		return false;
 	evict(device, bytes);
 	if (device->pinned_bytes + bytes > device->options.max_pinned_bytes ||
-		!pin_range(device, region->mrs, (void *)region->begin, bytes, ACCESS_WRITE))
+		!pin_range(device, region->mrs, (void *)region->begin, bytes, VERBS_ACCESS_WRITE))
 		return false;
 	device->pinned_bytes += bytes;
 	return true;
@@ -186,9 +187,9 @@ bool collet_verbs_acquire_mr(struct collet_device *device, struct verbs_mr_ref *
 bool collet_verbs_has_gpu_mr(struct collet_device *device, const void *data, uint64_t bytes)
 {
 	pthread_mutex_lock(&device->lock);
-	const bool known = find_gpu_region(device, data, bytes);
+	const bool is_registered = find_gpu_region(device, data, bytes);
 	pthread_mutex_unlock(&device->lock);
-	return known;
+	return is_registered;
 }
 
 bool collet_verbs_acquire_gpu_mr(

@@ -15,15 +15,16 @@
 static const struct verbs_profile *choose_profile(struct collet_device *device)
 {
 	pthread_mutex_lock(&device->lock);
-	const uint32_t before = device->endpoint_count++;
+	const uint32_t open_count = device->endpoint_count++;
 	pthread_mutex_unlock(&device->lock);
-	return before < device->options.max_wide ? &collet_verbs_profile_wide : &collet_verbs_profile_lean;
+	return open_count < device->options.max_wide ? &collet_verbs_profile_wide : &collet_verbs_profile_lean;
 }
 
 /* Returns the number of receive requests of a queue pair, as counted in verbs_endpoint.h. */
 static uint32_t receive_depth(const struct verbs_profile *profile, uint32_t qp)
 {
-	return (qp ? LARGE_MAX + BOUNCE_BUFFERS : profile->window + 8 + 3 * LARGE_MAX) + profile->receive_batch;
+	return (qp ? VERBS_LARGE_MAX + VERBS_BOUNCE_BUFFERS : profile->window + 8 + 3 * VERBS_LARGE_MAX) +
+	       profile->receive_batch;
 }
 
 /* Returns the number of notices of all queue pairs before this one. */
@@ -35,8 +36,9 @@ static uint32_t notices_before(const struct verbs_profile *profile, uint32_t qp)
 static collet_status create_memory(struct verbs_endpoint *verbs)
 {
 	const struct verbs_profile *profile = verbs->profile;
-	const uint32_t notices = verbs_is_iwarp(verbs) ? notices_before(profile, profile->is_lean ? 2 : QPS_MAX) : 0;
-	const size_t bytes = verbs_memory_bytes(profile) + notices * sizeof(struct verbs_notice);
+	const uint32_t notice_count =
+		verbs_is_iwarp(verbs) ? notices_before(profile, profile->is_lean ? 2 : VERBS_QPS_MAX) : 0;
+	const size_t bytes = verbs_memory_bytes(profile) + notice_count * sizeof(struct verbs_notice);
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return collet_verbs_fail_connect(verbs, "no memory for its ring", strerror(errno));
@@ -123,20 +125,20 @@ static collet_status create_qp(struct verbs_endpoint *verbs)
 	const struct verbs_rail *rail = &verbs->rails[qp->rail];
 	if ((uint32_t)rail->adapter->attributes.max_qp_wr < receives)
 		return collet_verbs_fail_connect(verbs, rail->adapter->name, "its queue pairs are too short");
-	const bool iwarp = verbs_is_iwarp(verbs);
-	const uint32_t notice = iwarp ? sizeof(struct verbs_notice) : 0;
-	const uint32_t max_inline = index ? notice : verbs->profile->inline_bytes;
+	const bool is_iwarp = verbs_is_iwarp(verbs);
+	const uint32_t notice_bytes = is_iwarp ? sizeof(struct verbs_notice) : 0;
+	const uint32_t max_inline = index ? notice_bytes : verbs->profile->inline_bytes;
 	/* iWARP: a write and its notice for each entry, and one notice whose write has completed. */
-	const uint32_t sends = iwarp ? 2 * qp->depth + 1 : qp->depth;
+	const uint32_t sends = is_iwarp ? 2 * qp->depth + 1 : qp->depth;
 	qp->qp = try_create_qp(verbs, rail, sends, receives, max_inline, &qp->inline_bytes);
 	if (!qp->qp)
 		return collet_verbs_fail_connect(verbs, "no queue pair (has the adapter too many?)", strerror(errno));
 	verbs->qp_count++;
-	if (qp->inline_bytes < notice)
-		return collet_verbs_fail_connect(verbs, rail->adapter->name, "its queue pairs take nothing inline");
-	if (iwarp) {
-		uint8_t *after = (uint8_t *)verbs->memory + verbs_memory_bytes(verbs->profile);
-		qp->notices = (struct verbs_notice *)after + notices_before(verbs->profile, index);
+	if (qp->inline_bytes < notice_bytes)
+		return collet_verbs_fail_connect(verbs, rail->adapter->name, "its queue pairs accept no inline data");
+	if (is_iwarp) {
+		uint8_t *notices = (uint8_t *)verbs->memory + verbs_memory_bytes(verbs->profile);
+		qp->notices = (struct verbs_notice *)notices + notices_before(verbs->profile, index);
 		qp->notice_count = receives;
 		qp->notice_lkey = rail->mr->lkey;
 	}
@@ -147,7 +149,7 @@ static collet_status create_qp(struct verbs_endpoint *verbs)
 	if (error)
 		return collet_verbs_fail_connect(verbs, "cannot set up a queue pair", strerror(error));
 	if (!collet_verbs_post_receives(qp, receives))
-		return collet_verbs_fail_connect(verbs, "a queue pair takes no receive requests", strerror(errno));
+		return collet_verbs_fail_connect(verbs, "cannot post receive requests", strerror(errno));
 	return COLLET_OK;
 }
 
@@ -155,7 +157,7 @@ collet_status collet_verbs_create_resources(struct verbs_endpoint *verbs)
 {
 	verbs->profile = choose_profile(verbs->device);
 	collet_status status = create_memory(verbs);
-	const uint32_t most = verbs->profile->is_lean ? 1 : RAILS_MAX;
+	const uint32_t most = verbs->profile->is_lean ? 1 : VERBS_RAILS_MAX;
 	for (uint32_t i = 0; i < verbs->device->adapter_count && verbs->rail_count < most && status == COLLET_OK; i++)
 		if (collet_verbs_is_adapter_active(&verbs->device->adapters[i]))
 			status = create_rail(verbs, &verbs->device->adapters[i]);

@@ -44,7 +44,7 @@ static void probe_adapters(struct verbs_endpoint *verbs, bool is_urgent)
 		if (qp->is_probing && now - qp->probed_ns > collet_verbs_probe_timeout_ns(&verbs->device->options))
 			collet_verbs_mark_lost(verbs,
 				verbs_is_iwarp(verbs) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
-				"%s to %s completes nothing any more; the port is %s%s",
+				"%s to %s reports no completions any more; the port is %s%s",
 				collet_verbs_adapter_name(verbs->rails[qp->rail].adapter, name, sizeof(name)),
 				collet_verbs_gid_text(
 					verbs->hello_in.rails[qp->peer_rail].gid, peer_gid, sizeof(peer_gid)),
@@ -54,7 +54,7 @@ static void probe_adapters(struct verbs_endpoint *verbs, bool is_urgent)
 			continue;
 		qp->is_probing = true;
 		qp->probed_ns = now;
-		collet_verbs_post_probe(verbs, p, TAG_EMPTY);
+		collet_verbs_post_probe(verbs, p, VERBS_TAG_EMPTY);
 	}
 }
 

@@ -11,7 +11,7 @@
 
 /* An immediate holds a kind (2 bits), an argument (10 bits), and credits (20 bits): how many messages its sender has
  * freed, modulo 2^20. */
-enum verbs_immediate_kind { KIND_MESSAGE, KIND_CREDIT, KIND_CTS, KIND_END };
+enum verbs_immediate_kind { VERBS_KIND_MESSAGE, VERBS_KIND_CREDIT, VERBS_KIND_CTS, VERBS_KIND_END };
 
 /* iWARP: stands for an immediate and its completion. */
 struct verbs_notice {
@@ -27,13 +27,13 @@ struct verbs_header {
 };
 
 /* Where a large message goes: into the receiver's memory, through its bounce buffers, or nowhere after a mismatch. */
-enum verbs_cts_mode { CTS_NONE, CTS_DIRECT, CTS_BOUNCE, CTS_DISCARD };
+enum verbs_cts_mode { VERBS_CTS_NONE, VERBS_CTS_DIRECT, VERBS_CTS_BOUNCE, VERBS_CTS_DISCARD };
 
 /* Clear to send: the receiver's answer to an announced message. */
 struct verbs_cts {
-	uint64_t address;                /* CTS_DIRECT: where to write */
-	uint64_t allowed_bytes;          /* CTS_BOUNCE: bytes of the message that may be written so far, in total */
-	uint32_t rkeys[RAILS_MAX];       /* CTS_DIRECT: keys, indexed by the receiver's rail */
+	uint64_t address;                /* VERBS_CTS_DIRECT: where to write */
+	uint64_t allowed_bytes;          /* VERBS_CTS_BOUNCE: bytes that may be written so far, in total */
+	uint32_t rkeys[VERBS_RAILS_MAX]; /* VERBS_CTS_DIRECT: keys, indexed by the receiver's rail */
 	uint32_t mode;
 	uint32_t reserved[3];
 };
@@ -42,17 +42,17 @@ struct verbs_cts {
  * the ring and the receive bounce buffers, which the peer writes, and the mirror and the send bounce buffers, which
  * only this end's adapters read. */
 struct verbs_memory {
-	struct verbs_cts cts_in[LARGE_MAX];
+	struct verbs_cts cts_in[VERBS_LARGE_MAX];
 	uint64_t probe[8];               /* target of empty writes and probes; iWARP: the peer reads the first element
 					    into its second */
-	struct verbs_cts cts_out[LARGE_MAX]; /* read by this end's adapters only */
+	struct verbs_cts cts_out[VERBS_LARGE_MAX]; /* read by this end's adapters only */
 	uint8_t rest[];
 };
 
 static inline size_t verbs_memory_bytes(const struct verbs_profile *profile)
 {
 	return sizeof(struct verbs_memory) +
-	       2 * ((size_t)profile->units * UNIT_BYTES + BOUNCE_BUFFERS * profile->bounce_bytes);
+	       2 * ((size_t)profile->units * VERBS_UNIT_BYTES + VERBS_BOUNCE_BUFFERS * profile->bounce_bytes);
 }
 
 /* Sent by both ends over the socket, once for each state of the setup. */
@@ -77,11 +77,11 @@ struct verbs_hello {
 		uint8_t network;
 		uint16_t port;           /* iWARP: port on which the accepting end listens */
 		uint16_t reserved;
-	} rails[RAILS_MAX];
+	} rails[VERBS_RAILS_MAX];
 	struct {
 		uint32_t qp_number;
 		uint32_t rail;
-	} qps[QPS_MAX];
+	} qps[VERBS_QPS_MAX];
 };
 
 #endif
