@@ -1,9 +1,10 @@
-/* skeleton: the least that a transport can be, and a place to begin one's own.
+/* skeleton: the smallest complete transport, to start your own one from.
  *
- * It keeps the socket that the control plane has brought and moves messages over it: a header, then the bytes, one
- * message after the other each way. No buffers, no batching: a system call or two a message. What each function has to
- * do, may assume and must leave behind is said at its slot in collet/transport.h; here is only how it is done with a
- * socket. The comments marked YOURS say what a transport with an adapter of its own would do in their place. */
+ * It keeps the socket that the library brings, and sends messages over it: a header, then the bytes, one message after
+ * the other in each direction. It has no buffers and no batching, so a message costs a system call or two. The slots of
+ * struct collet_transport in collet/transport.h say what each function must do, may assume and leaves behind. This file
+ * only shows how to do that with a socket. Comments marked YOURS say what a transport with an adapter of its own does
+ * instead. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE                      /* POLLRDHUP */
 #endif
@@ -23,29 +24,30 @@
 
 enum { MAGIC = 0x6e6b7331 };
 
-/* What travels before the bytes of a message. Both ends are of one version and one byte order, or never met. */
+/* Header of a message on the wire. Both ends have the same version and byte order: the library has compared them. */
 struct header {
 	uint32_t magic, reserved;
 	struct collet_message message;
 };
 
-/* A rank's own: made before ranks meet, and gone after the last conduit. YOURS: the adapter, its memory regions. */
+/* State of one rank, from before bootstrap until its last endpoint is closed. YOURS: the adapter, its memory
+ * regions. */
 struct collet_device {
 	const struct collet_services *services;
 };
 
 struct skeleton_endpoint {
-	struct collet_endpoint head;     /* first: the caller's pointer is to this */
+	struct collet_endpoint head;     /* must be first: callers pass a pointer to it */
 	const struct collet_services *services;
 	const struct collet_peer_info *peer;
 	int socket, epoll_fd;
-	pid_t owner_pid;                 /* which opened it: a forked child only lets go */
+	pid_t owner_pid;                 /* process that opened it; a forked child only closes its copies */
 	bool is_open, is_hello_sent, is_ready;
 	struct collet_transfer_queue sends, receives;
 	struct header out, in;
-	uint64_t sent_bytes, received_bytes; /* of the first in the queue, or of what is skipped: header and bytes */
-	bool is_receiving;               /* the first receive's bytes are coming */
-	uint64_t skip_bytes;             /* bytes of a message that was a mismatch, still to come */
+	uint64_t sent_bytes, received_bytes; /* of the first transfer in each queue, header included */
+	bool is_receiving;               /* the header of the first receive has been read and matches */
+	uint64_t skip_bytes;             /* bytes to discard of a message that was a mismatch */
 };
 
 static struct skeleton_endpoint *skeleton_of(struct collet_endpoint *endpoint)
@@ -53,18 +55,18 @@ static struct skeleton_endpoint *skeleton_of(struct collet_endpoint *endpoint)
 	return (struct skeleton_endpoint *)endpoint;
 }
 
-/* ---- The rank's device -------------------------------------------------------------------------------------- */
+/* ---- Device ------------------------------------------------------------------------------------------------ */
 
 static collet_status device_open(
 	struct collet_device **device, const struct collet_device_config *config, struct collet_device_info *info)
 {
-	/* YOURS: look for the adapter. None: return config->host->fail(COLLET_ERR_UNSUPPORTED, "no adapter in ...");
-	 * ranks then go on without this transport. */
+	/* YOURS: look for the adapter. If there is none, return config->services->fail(COLLET_ERR_UNSUPPORTED, "no
+	 * adapter in ..."): the rank then continues without this transport. */
 	struct collet_device *created = calloc(1, sizeof(*created));
 	if (!created)
 		return config->services->fail(COLLET_ERR_MEMORY, "no memory for a device");
 	created->services = config->services;
-	/* What peers will find by collet_peer_info_data(). YOURS: which fabric and port this rank is at. */
+	/* Peers read this with collet_peer_info_data(). YOURS: the network and port of this rank. */
 	info->peer_data[0] = 1;
 	info->peer_data_bytes = 1;
 	strcpy(info->description, "the socket itself");
@@ -77,31 +79,31 @@ static void device_close(struct collet_device *device)
 	free(device);
 }
 
-/* ---- Beginning and end -------------------------------------------------------------------------------------- */
+/* ---- Open and close ----------------------------------------------------------------------------------------- */
 
 static bool reaches(const struct collet_peer_info *self, const struct collet_peer_info *peer)
 {
 	size_t bytes;
-	/* YOURS: are the two at one fabric? */
+	/* YOURS: compare the networks of the two ranks. */
 	return self->rank != peer->rank && collet_peer_info_data(peer, "skeleton", &bytes) && bytes == 1;
 }
 
-/* Did a system call move nothing because nothing can be moved now? */
+/* Returns true if a system call moved nothing because it would have had to wait. */
 static bool must_wait(ssize_t bytes)
 {
 	return bytes < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* Everything ends here: the conduit, and with it all that is lent. Returns how many transfers that settled. */
+/* Ends the endpoint and completes all pending transfers with its status. Returns their number. */
 static uint32_t fail_endpoint(struct skeleton_endpoint *c, collet_status status)
 {
 	c->head.status = status;
-	(void)shutdown(c->socket, SHUT_RDWR);  /* the peer finds out */
+	(void)shutdown(c->socket, SHUT_RDWR);  /* tells the peer */
 	return collet_transfer_queue_complete_all(&c->sends, &c->head, status) +
 		collet_transfer_queue_complete_all(&c->receives, &c->head, status);
 }
 
-/* error: errno, or 0 for the end of the stream. */
+/* Ends the endpoint because of an error of the socket: errno, or 0 for the end of the stream. */
 static uint32_t lose_peer(struct skeleton_endpoint *c, int error)
 {
 	const bool is_lost = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT;
@@ -120,17 +122,18 @@ static collet_status open_endpoint(struct collet_endpoint *endpoint, const struc
 	c->epoll_fd = config->wake->epoll_fd;
 	c->owner_pid = getpid();
 	c->is_open = true;
-	/* Else a small message after another waits for its acknowledgement, for 40 ms. */
+	/* Without it, a small message waits up to 40 ms for the acknowledgement of the one before. */
 	const int yes = 1;
 	if (setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) != 0)
 		endpoint->status = c->services->fail(COLLET_ERR_SYSTEM,
 			"skeleton: cannot set up the connection to rank %u on %s: %s", endpoint->peer, c->peer->host,
 			strerror(errno));
-	/* YOURS: make a queue pair here; its number is what to send in the greeting. */
+	/* YOURS: create a queue pair here, and send its number to the peer in open_progress(). */
 	return endpoint->status;
 }
 
-/* Each end says that it is there. An end that fails says nothing and closes, so nobody takes the conduit for ready. */
+/* Sends a byte and waits for the peer's. An end that fails sends nothing and closes, so its peer never reports
+ * COLLET_OK. */
 static collet_status open_progress(struct collet_endpoint *endpoint)
 {
 	struct skeleton_endpoint *c = skeleton_of(endpoint);
@@ -154,7 +157,8 @@ static collet_status open_progress(struct collet_endpoint *endpoint)
 		(void)lose_peer(c, got < 0 ? errno : 0);
 		return endpoint->status;
 	}
-	/* Edge-triggered: arm() asks the socket itself, so no edge is missed and none wakes for ever. */
+	/* Edge-triggered, so a ready socket does not wake the rank for ever. No edge is missed, since arm() polls the
+	 * socket. */
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = endpoint };
 	if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->socket, &event) != 0) {
 		(void)fail_endpoint(c, c->services->fail(COLLET_ERR_SYSTEM,
@@ -166,8 +170,8 @@ static collet_status open_progress(struct collet_endpoint *endpoint)
 	return COLLET_OK;
 }
 
-/* What has been sent arrives, if the peer lives: the kernel goes on sending after close(), but not if bytes are unread
- * here. For a second at most. YOURS: wait for the last completions. */
+/* Waits until sent bytes have left, at most 1 s. The kernel goes on sending after close(), but drops them if bytes are
+ * unread here. YOURS: wait for the last completions. */
 static void flush_sends(int socket)
 {
 	char unread[4096];
@@ -190,7 +194,7 @@ static void close_endpoint(struct collet_endpoint *endpoint)
 		return;
 	c->is_open = false;
 	if (c->owner_pid == getpid()) {
-		/* else the stream has broken off */
+		/* A message that was sent in part cannot be finished. */
 		const bool is_intact = endpoint->status == COLLET_OK && c->sent_bytes == 0;
 		if (endpoint->status == COLLET_OK)
 			endpoint->status = COLLET_CANCELLED;
@@ -200,7 +204,7 @@ static void close_endpoint(struct collet_endpoint *endpoint)
 			(void)epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, c->socket, NULL);
 		if (c->is_ready && is_intact)
 			flush_sends(c->socket);
-		(void)shutdown(c->socket, SHUT_WR);  /* a child forked meanwhile may hold the connection open */
+		(void)shutdown(c->socket, SHUT_WR);  /* close() alone does not end it if a forked child has a copy */
 	}
 	close(c->socket);
 }
@@ -243,7 +247,8 @@ static uint32_t send_some(struct skeleton_endpoint *c)
 
 /* ---- Receiving ---------------------------------------------------------------------------------------------- */
 
-/* Reads up to so many bytes; 0: none now, or the conduit has ended and *settled counts what that settled. */
+/* Reads up to this many bytes. Returns 0 if there are none now, or if the endpoint has ended; then it adds the number
+ * of completed transfers to *completed. */
 static uint64_t read_some(struct skeleton_endpoint *c, void *into, uint64_t bytes, uint32_t *completed)
 {
 	const ssize_t got = recv(c->socket, into, bytes, MSG_DONTWAIT);
@@ -255,7 +260,7 @@ static uint64_t read_some(struct skeleton_endpoint *c, void *into, uint64_t byte
 	return 0;
 }
 
-/* Is the next message's header here, all of it? What is left of one that nobody wanted goes first. */
+/* Returns true if the whole header of the next message is here. First discards the rest of a mismatched message. */
 static bool has_header(struct skeleton_endpoint *c, uint32_t *completed)
 {
 	char unwanted[16384];
@@ -311,16 +316,16 @@ static uint32_t receive_some(struct skeleton_endpoint *c)
 		c->received_bytes = 0;
 		c->head.stats.messages_received++;
 		c->head.stats.bytes_received += first->message.bytes;
-		first->view = first->data;  /* no view is cheaper than what is there already */
+		first->view = first->data;  /* the bytes are in the caller's buffer already */
 		collet_transfer_queue_complete(&c->receives, &c->head, COLLET_OK);
 		completed++;
 	}
 	return completed;
 }
 
-/* ---- The data path ------------------------------------------------------------------------------------------ */
+/* ---- Data path ---------------------------------------------------------------------------------------------- */
 
-/* Lent from here on; or settled at once, by the end of the conduit. */
+/* Borrows a transfer. If the endpoint has ended, completes it at once. Returns true if it is now first in its queue. */
 static bool enqueue(struct skeleton_endpoint *c, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
 	transfer->status = c->head.status;
@@ -353,7 +358,8 @@ static void release_view(struct collet_endpoint *endpoint, struct collet_transfe
 static uint32_t progress(struct collet_endpoint *endpoint)
 {
 	struct skeleton_endpoint *c = skeleton_of(endpoint);
-	uint32_t completed = endpoint->status == COLLET_OK ? receive_some(c) : 0; /* what came before an end counts */
+	/* Receives first: what arrived before the peer's end counts. */
+	uint32_t completed = endpoint->status == COLLET_OK ? receive_some(c) : 0;
 	if (endpoint->status == COLLET_OK)
 		completed += send_some(c);
 	return completed;
@@ -383,7 +389,7 @@ static bool arm(struct collet_endpoint *endpoint)
 
 static void disarm(struct collet_endpoint *endpoint)
 {
-	(void)endpoint; /* the socket stays in the set */
+	(void)endpoint; /* the socket stays in the epoll set */
 }
 
 const struct collet_transport collet_transport_module = {
@@ -392,7 +398,7 @@ const struct collet_transport collet_transport_module = {
 	.name = "skeleton",
 	.summary = "any two ranks: one socket, one message after the other",
 	.caps = COLLET_CAP_SYSCALLS,
-	.priority = 100,                 /* below tcp, which does all that this does, and better */
+	.priority = 100,                 /* below tcp, which is faster */
 	.endpoint_bytes = sizeof(struct skeleton_endpoint),
 	.device_open = device_open,
 	.device_close = device_close,
