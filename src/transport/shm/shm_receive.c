@@ -1,47 +1,13 @@
 /* Receiving: cells are taken in order, and what they say is brought to the first receive.
  *
- * Bytes that were lent are read in slices, so that no call of progress() takes long. After the last one the sender's
- * word is asked: if it has closed meanwhile, its owner may have refilled the buffer and what was read means nothing.
  * Cells come from the peer: each word is loaded once, and is bounded before it is used. */
-#include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "core/status.h"
-#include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_payload.h"
-
-/* What a settled view holds until release(), in transfer->transport_private[0]. */
-enum { HOLDS_NOTHING, HOLDS_UNITS, HOLDS_BULK, HOLDS_TOKEN };
-
-/* Later loads are not satisfied before earlier reads of memory that somebody else may be writing. ThreadSanitizer does
- * not know fences; it is used between threads, which have SHM_SAME_PROCESS's handshake instead. */
-static inline void fence_reads(void)
-{
-#ifndef __SANITIZE_THREAD__
-	atomic_thread_fence(memory_order_acquire);
-#endif
-}
+#include "transport/shm/shm_receive.h"
 
 /* ---- Cells -------------------------------------------------------------------------------------------------- */
-
-/* The next cell's stamp; 0 when there is none yet. */
-static inline uint64_t next_stamp(const struct shm_endpoint *shm, memory_order order)
-{
-	/* Acquire or stronger, pairing with the store in the peer's publish(). */
-	const uint64_t stamp = atomic_load_explicit(&shm_cell_at(shm->in_cells, shm->in_next)->word[0], order);
-	return (uint32_t)stamp == (uint32_t)(shm->in_next + 1) ? stamp : 0;
-}
-
-static inline const struct shm_cell *cell_after(const struct shm_endpoint *shm, unsigned after)
-{
-	return shm_cell_at(shm->in_cells, shm->in_next + after);
-}
-
-static inline uint64_t next_cell_word(const struct shm_endpoint *shm, unsigned word)
-{
-	return atomic_load_explicit(&cell_after(shm, 0)->word[word], memory_order_relaxed);
-}
 
 static inline enum shm_protocol stamp_kind(uint64_t stamp)
 {
@@ -51,22 +17,10 @@ static inline enum shm_protocol stamp_kind(uint64_t stamp)
 static inline struct collet_message next_message(const struct shm_endpoint *shm, uint64_t stamp)
 {
 	return (struct collet_message){
-		.signature = next_cell_word(shm, 1),
-		.sequence = next_cell_word(shm, 2),
-		.bytes = stamp_kind(stamp) == SHM_INLINE ? stamp >> 40 & 0xff : next_cell_word(shm, 3),
+		.signature = shm_next_cell_word(shm, 1),
+		.sequence = shm_next_cell_word(shm, 2),
+		.bytes = stamp_kind(stamp) == SHM_INLINE ? stamp >> 40 & 0xff : shm_next_cell_word(shm, 3),
 	};
-}
-
-/* Tells the sender, every quarter of a lap, that its cells can be filled again. Nobody waits for one cell: a sender
- * that finds all cells full finds three quarters of them free later. */
-static inline void consume_cells(struct shm_endpoint *shm, unsigned count)
-{
-	shm->in_next += count;
-	if (shm->in_next - shm->in_reported < SHM_CELLS / 4)
-		return;
-	shm->in_reported = shm->in_next;
-	/* Pairs with the acquire in the peer's has_cell(): the cells have been read. */
-	shm_publish(shm, &shm->mine->cells_consumed, shm->in_next);
 }
 
 static void free_units(struct shm_endpoint *shm, unsigned first, unsigned count)
@@ -83,50 +37,12 @@ static void free_bulk(struct shm_endpoint *shm, unsigned first, unsigned count)
 	shm_publish(shm, &shm->mine->bulk_freed, shm->in_bulk_freed);
 }
 
-static void release_token(struct shm_endpoint *shm, uint32_t token)
-{
-	shm->in_tokens_done ^= (uint64_t)1 << token;
-	/* Pairs with the acquire in the peer's collect(): the buffer has been read. */
-	shm_publish(shm, &shm->mine->tokens_done, shm->in_tokens_done);
-}
-
-static uint32_t fail_corrupt(struct shm_endpoint *shm, const char *detail)
-{
-	char name[160];
-	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: %s has written nonsense into shared memory (%s)",
-		collet_shm_peer_name(shm, name, sizeof(name)), detail);
-	return collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
-}
-
-/* ---- Settling ----------------------------------------------------------------------------------------------- */
-
-static inline void count_received(struct shm_endpoint *shm, const struct collet_transfer *transfer)
-{
-	shm_count(&shm->endpoint.stats.messages_received, 1);
-	shm_count(&shm->endpoint.stats.bytes_received, transfer->message.bytes);
-}
-
-static void complete_first(struct shm_endpoint *shm, const void *view, uint64_t holds, uint64_t detail)
-{
-	struct collet_transfer *transfer = shm->receives.first;
-	count_received(shm, transfer);
-	transfer->view = view;
-	transfer->transport_private[0] = holds;
-	transfer->transport_private[1] = detail;
-	collet_transfer_queue_complete(&shm->receives, &shm->endpoint, COLLET_OK);
-}
-
-static inline bool wants_view(const struct collet_transfer *transfer)
-{
-	return transfer->flags & COLLET_TRANSFER_VIEW;
-}
-
 /* ---- Messages that come in runs of units --------------------------------------------------------------------- */
 
 /* Has the receiver use for the run where it lies, and would it leave enough others for the sender to go on? */
 static inline bool may_view(const struct shm_endpoint *shm, bool bulk, unsigned first, unsigned count)
 {
-	if (!wants_view(shm->receives.first))
+	if (!shm_wants_view(shm->receives.first))
 		return false;
 	if (!bulk)
 		return first + count <= SHM_PINNABLE_UNITS;
@@ -138,13 +54,13 @@ static inline bool consume_run(struct shm_endpoint *shm, bool bulk)
 {
 	struct shm_incoming *incoming = &shm->incoming;
 	const uint64_t unit = bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
-	const uint64_t location = next_cell_word(shm, 4);
+	const uint64_t location = shm_next_cell_word(shm, 4);
 	const uint64_t first = (uint32_t)location, bytes = location >> 32;
 	const uint64_t count = (bytes + unit - 1) / unit;
 	if (bytes == 0 || bytes > (bulk ? SHM_CONTIGUOUS_BYTES : SHM_RUN_BYTES) ||
 		first + count > (bulk ? SHM_BULK_UNITS : SHM_UNITS) || bytes > incoming->bytes - incoming->done_bytes)
 		return false;
-	consume_cells(shm, 1);
+	shm_consume_cells(shm, 1);
 	const unsigned char *run = bulk ? shm->in_bulk[first] : shm->in_units[first];
 	struct collet_transfer *transfer = shm->receives.first;
 	incoming->done_bytes += bytes;
@@ -154,12 +70,12 @@ static inline bool consume_run(struct shm_endpoint *shm, bool bulk)
 	if (!incoming->is_dropped) {
 		if (bytes == incoming->bytes && may_view(shm, bulk, (unsigned)first, (unsigned)count)) {
 			shm->in_bulk_viewed |= bulk ? shm_bits((unsigned)first, (unsigned)count) : 0;
-			complete_first(shm, run, bulk ? HOLDS_BULK : HOLDS_UNITS, first | count << 32);
+			shm_complete_first(shm, run, bulk ? SHM_HOLDS_BULK : SHM_HOLDS_UNITS, first | count << 32);
 			return true;
 		}
 		memcpy((unsigned char *)transfer->data + incoming->done_bytes - bytes, run, bytes);
 		if (complete)
-			complete_first(shm, transfer->data, HOLDS_NOTHING, 0);
+			shm_complete_first(shm, transfer->data, SHM_HOLDS_NOTHING, 0);
 	}
 	if (bulk)
 		free_bulk(shm, (unsigned)first, (unsigned)count);
@@ -171,181 +87,13 @@ static inline bool consume_run(struct shm_endpoint *shm, bool bulk)
 /* True: there was something to take. */
 static bool receive_next_run(struct shm_endpoint *shm)
 {
-	const uint64_t stamp = next_stamp(shm, memory_order_acquire);
+	const uint64_t stamp = shm_next_stamp(shm, memory_order_acquire);
 	if (!stamp)
 		return false;
 	if (stamp_kind(stamp) == SHM_NEXT_RUN && consume_run(shm, shm->incoming.protocol == SHM_BULK))
 		return true;
-	(void)fail_corrupt(shm, "the rest of a message is missing");
+	(void)collet_shm_fail_corrupt(shm, "the rest of a message is missing");
 	return false;
-}
-
-/* ---- Messages that stay in the sender's memory ---------------------------------------------------------------- */
-
-/* Has the peer taken its memory back? */
-static inline bool is_peer_closed(const struct shm_endpoint *shm)
-{
-	/* Acquire or stronger, pairing with the store in the peer's revoke_access(). */
-	return atomic_load_explicit(&shm->theirs->closed, memory_order_seq_cst) != 0;
-}
-
-static void fail_cma_read(struct shm_endpoint *shm, int error)
-{
-	char name[160];
-	if (is_peer_closed(shm) || error == ESRCH) {
-		(void)collet_shm_lose_peer(shm, error == ESRCH ? "has died while its message was read" :
-			"has closed its connection while its message was read");
-		return;
-	}
-	(void)collet_fail(COLLET_ERR_TRANSPORT,
-		"shm: reading the memory of %s: %s (COLLET_SHM_ATTACH_MIN=never has nothing read so)",
-		collet_shm_peer_name(shm, name, sizeof(name)), error ? strerror(error) : "it is another process now");
-	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
-}
-
-/* Reads a piece out of the peer's memory, and with the last one, or each that may be it, its nonce: the process that is
- * read must still be the one that was met. */
-static bool read_range_cma(struct shm_endpoint *shm, struct shm_range range)
-{
-	const struct shm_incoming *incoming = &shm->incoming;
-	const uint64_t bytes = range.bytes;
-	const bool last = incoming->is_coop || range.offset + bytes == incoming->bytes;
-	uint64_t nonce = 0;
-	struct iovec into[2] = {
-		{ (unsigned char *)shm->receives.first->data + range.offset, bytes },
-		{ &nonce, sizeof(nonce) },
-	};
-	struct iovec from[2] = {
-		{ (void *)(uintptr_t)(incoming->source + range.offset), bytes },
-		{ (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) },
-	};
-	const size_t whole = bytes + (last ? sizeof(nonce) : 0);
-	shm_count(&shm->endpoint.stats.system_calls, 1);
-	const ssize_t got = process_vm_readv(shm->peer_pid, into, last ? 2 : 1, from, last ? 2 : 1, 0);
-	if (got != (ssize_t)whole) {
-		fail_cma_read(shm, got < 0 ? errno : EFAULT);
-		return false;
-	}
-	if (last && nonce != shm->peer_nonce) {
-		fail_cma_read(shm, 0);
-		return false;
-	}
-	return true;
-}
-
-static void copy_range(struct shm_endpoint *shm, struct shm_range range)
-{
-	memcpy((unsigned char *)shm->receives.first->data + range.offset, shm->incoming.source + range.offset,
-		range.bytes);
-}
-
-/* Copies a piece from a thread of this process. Its close() waits meanwhile, so that nobody reads a buffer that has
- * gone back to its owner. */
-static bool copy_range_guarded(struct shm_endpoint *shm, struct shm_range range)
-{
-	const bool is_allowed = collet_shm_access_begin(shm, shm->in_messages);
-	if (is_allowed)
-		copy_range(shm, range);
-	collet_shm_access_end(shm);
-	return is_allowed;
-}
-
-/* Moves a piece. False: the conduit has failed. */
-static bool read_range(struct shm_endpoint *shm, struct shm_range range)
-{
-	switch (shm->incoming.protocol) {
-	case SHM_CMA:
-		return read_range_cma(shm, range);
-	case SHM_SAME_PROCESS:
-		if (copy_range_guarded(shm, range))
-			return true;
-		(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
-		return false;
-	default:
-		copy_range(shm, range);
-		return true;
-	}
-}
-
-/* Moves the next slice of what this end reads alone. True: that was the last one. */
-static bool read_slice(struct shm_endpoint *shm)
-{
-	struct shm_incoming *incoming = &shm->incoming;
-	const uint64_t left = incoming->bytes - incoming->done_bytes;
-	const uint64_t bytes = left < SHM_SLICE_BYTES ? left : SHM_SLICE_BYTES;
-	if (!read_range(shm, (struct shm_range){ incoming->done_bytes, bytes }))
-		return false;
-	incoming->done_bytes += bytes;
-	return incoming->done_bytes == incoming->bytes;
-}
-
-/* Moves pieces of what the sender may move as well, as much as a slice is. True: all of it is there. */
-static bool read_coop(struct shm_endpoint *shm)
-{
-	struct shm_range range;
-	for (uint64_t bytes = 0; bytes < SHM_SLICE_BYTES && collet_shm_claim_range(shm, &range); bytes += range.bytes)
-		if (!read_range(shm, range))
-			return false;
-	const enum shm_coop_state coop_state = collet_shm_coop_state(shm);
-	/* Then all of it is read, from the beginning: done is 0. */
-	shm->incoming.is_coop = coop_state != SHM_COOP_FAILED;
-	return coop_state == SHM_COOP_COMPLETE;
-}
-
-/* Moves some of the message that is being read. */
-static void progress_borrowed(struct shm_endpoint *shm)
-{
-	struct shm_incoming *incoming = &shm->incoming;
-	if (!incoming->is_dropped) {
-		if (!(incoming->is_coop ? read_coop(shm) : read_slice(shm)))
-			return;
-		fence_reads();
-		if (is_peer_closed(shm)) {
-			(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
-			return;
-		}
-		complete_first(shm, shm->receives.first->data, HOLDS_NOTHING, 0);
-	}
-	incoming->protocol = 0;
-	release_token(shm, incoming->token);
-}
-
-/* Begins to read what the next cell names; with a view that is all. */
-static void begin_borrowed(struct shm_endpoint *shm)
-{
-	struct shm_incoming *incoming = &shm->incoming;
-	const uint64_t location = next_cell_word(shm, 4), word = next_cell_word(shm, 5);
-	const uint64_t token = word & ~((uint64_t)1 << 32);
-	if (token >= SHM_TOKENS || incoming->bytes == 0) {
-		(void)fail_corrupt(shm, "a lent buffer's token");
-		return;
-	}
-	if (incoming->protocol == SHM_ARENA) {
-		const struct collet_arena_map *arena = shm->peer_arena;
-		if (!arena || location > arena->bytes || incoming->bytes > arena->bytes - location) {
-			(void)fail_corrupt(shm, "a place outside its arena");
-			return;
-		}
-		incoming->source = arena->base + location;
-	} else {
-		if (incoming->protocol == SHM_SAME_PROCESS && !shm->is_same_process) {
-			(void)fail_corrupt(shm, "an address for a thread");
-			return;
-		}
-		incoming->source = (const unsigned char *)(uintptr_t)location;
-	}
-	incoming->token = (uint32_t)token;
-	incoming->is_coop = word != token && incoming->protocol != SHM_ARENA && !incoming->is_dropped &&
-		shm_rtr_of(shm->receives.first) == SHM_RTR_ADDRESS;
-	consume_cells(shm, 1);
-	if (incoming->protocol != SHM_ARENA || incoming->is_dropped || !wants_view(shm->receives.first))
-		return;
-	if (is_peer_closed(shm)) {
-		(void)collet_shm_lose_peer(shm, "has closed its connection before its message was read");
-		return;
-	}
-	incoming->protocol = 0;
-	complete_first(shm, incoming->source, HOLDS_TOKEN, token);
 }
 
 /* ---- Messages ----------------------------------------------------------------------------------------------- */
@@ -358,22 +106,30 @@ static inline bool receive_inline(struct shm_endpoint *shm, uint64_t bytes, unsi
 	for (unsigned i = 1; i < cells; i++) {
 		const uint64_t position = shm->in_next + i;
 		/* Relaxed: it was there before the first cell, whose stamp has been acquired. */
-		const uint64_t stamp = atomic_load_explicit(&cell_after(shm, i)->word[0], memory_order_relaxed);
+		const uint64_t stamp = atomic_load_explicit(&shm_cell_after(shm, i)->word[0], memory_order_relaxed);
 		if ((uint32_t)stamp != (uint32_t)(position + 1) || stamp_kind(stamp) != SHM_NEXT_CELL) {
-			(void)fail_corrupt(shm, "the rest of a message is missing");
+			(void)collet_shm_fail_corrupt(shm, "the rest of a message is missing");
 			return false;
 		}
 	}
 	if (to) {
-		shm_load_bytes(cell_after(shm, 0), 3, to, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
+		shm_load_bytes(shm_cell_after(shm, 0), 3, to, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
 		for (unsigned i = 1; i < cells; i++) {
 			const uint64_t at = SHM_CELL_BYTES + (i - 1) * (uint64_t)SHM_NEXT_CELL_BYTES;
-			shm_load_bytes(cell_after(shm, i), 1, to + at,
+			shm_load_bytes(shm_cell_after(shm, i), 1, to + at,
 				bytes - at < SHM_NEXT_CELL_BYTES ? bytes - at : SHM_NEXT_CELL_BYTES);
 		}
 	}
-	consume_cells(shm, cells);
+	shm_consume_cells(shm, cells);
 	return true;
+}
+
+uint32_t collet_shm_fail_corrupt(struct shm_endpoint *shm, const char *detail)
+{
+	char name[160];
+	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: %s has written nonsense into shared memory (%s)",
+		collet_shm_peer_name(shm, name, sizeof(name)), detail);
+	return collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
 
 /* The first receive expected something else: it says what came instead, and the message is dropped. */
@@ -396,33 +152,33 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 	if (protocol == SHM_INLINE) {
 		struct collet_transfer *first = shm->receives.first;
 		if (message.bytes > SHM_INLINE_BYTES)
-			(void)fail_corrupt(shm, "a cell longer than a cell");
+			(void)collet_shm_fail_corrupt(shm, "a cell longer than a cell");
 		else if (!receive_inline(shm, message.bytes, matches ? first->data : NULL))
 			return;
 		else if (matches)
-			complete_first(shm, first->data, HOLDS_NOTHING, 0);
+			shm_complete_first(shm, first->data, SHM_HOLDS_NOTHING, 0);
 		else
 			complete_mismatch(shm, &message);
 		return;
 	}
 	if (protocol == SHM_PUT && matches && shm_rtr_of(shm->receives.first) == SHM_RTR_ARENA) {
-		consume_cells(shm, 1);
-		complete_first(shm, shm->receives.first->data, HOLDS_NOTHING, 0);
+		shm_consume_cells(shm, 1);
+		shm_complete_first(shm, shm->receives.first->data, SHM_HOLDS_NOTHING, 0);
 		return;
 	}
 	if (!shm_uses_runs(protocol) && !shm_is_borrowed(protocol)) {
-		(void)fail_corrupt(shm, "a message of no known kind");
+		(void)collet_shm_fail_corrupt(shm, "a message of no known kind");
 		return;
 	}
 	*incoming = (struct shm_incoming){ .protocol = protocol, .is_dropped = !matches, .bytes = message.bytes };
 	if (!matches)
 		complete_mismatch(shm, &message);
 	if (!shm_uses_runs(protocol)) {
-		begin_borrowed(shm);
+		collet_shm_begin_borrowed(shm);
 		return;
 	}
 	if (!consume_run(shm, protocol == SHM_BULK))
-		(void)fail_corrupt(shm, "a run of units");
+		(void)collet_shm_fail_corrupt(shm, "a run of units");
 }
 
 uint32_t collet_shm_receive(struct shm_endpoint *shm, bool may_read)
@@ -437,10 +193,10 @@ uint32_t collet_shm_receive(struct shm_endpoint *shm, bool may_read)
 		} else if (shm->incoming.protocol) {
 			/* What is only given back costs nothing, and nobody makes progress for it. */
 			if (may_read || shm->incoming.is_dropped)
-				progress_borrowed(shm);
+				collet_shm_progress_borrowed(shm);
 			break;
 		} else {
-			const uint64_t stamp = shm->receives.first ? next_stamp(shm, memory_order_acquire) : 0;
+			const uint64_t stamp = shm->receives.first ? shm_next_stamp(shm, memory_order_acquire) : 0;
 			if (!stamp)
 				break;
 			begin_message(shm, stamp);
@@ -453,46 +209,46 @@ void collet_shm_release_view(struct collet_endpoint *endpoint, struct collet_tra
 {
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
 	const uint64_t holds = transfer->transport_private[0], detail = transfer->transport_private[1];
-	transfer->transport_private[0] = HOLDS_NOTHING;
+	transfer->transport_private[0] = SHM_HOLDS_NOTHING;
 	if (!shm->region)
 		return;
-	if (holds == HOLDS_UNITS)
+	if (holds == SHM_HOLDS_UNITS)
 		free_units(shm, (unsigned)(uint32_t)detail, (unsigned)(detail >> 32));
-	if (holds == HOLDS_BULK) {
+	if (holds == SHM_HOLDS_BULK) {
 		shm->in_bulk_viewed &= ~shm_bits((unsigned)(uint32_t)detail, (unsigned)(detail >> 32));
 		free_bulk(shm, (unsigned)(uint32_t)detail, (unsigned)(detail >> 32));
 	}
-	if (holds != HOLDS_TOKEN)
+	if (holds != SHM_HOLDS_TOKEN)
 		return;
-	fence_reads();
-	if (is_peer_closed(shm)) {
+	shm_fence_reads();
+	if (shm_is_peer_closed(shm)) {
 		transfer->status = COLLET_ERR_PEER_LOST;
 		if (shm->endpoint.status == COLLET_OK)
 			(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
 		return;
 	}
-	release_token(shm, (uint32_t)detail);
+	shm_release_token(shm, (uint32_t)detail);
 }
 
 /* The whole message travels at once, not its first line alone. */
 static inline void prefetch_next_cells(const struct shm_endpoint *shm, uint64_t bytes)
 {
 	for (unsigned i = 1; bytes > SHM_CELL_BYTES && bytes <= SHM_INLINE_BYTES && i < shm_inline_cells(bytes); i++)
-		__builtin_prefetch(cell_after(shm, i));
+		__builtin_prefetch(shm_cell_after(shm, i));
 }
 
 /* A message that is a single run of units, which the next cell names. */
 static bool try_receive_run(struct shm_endpoint *shm, struct collet_transfer *transfer)
 {
-	const uint64_t location = next_cell_word(shm, 4);
+	const uint64_t location = shm_next_cell_word(shm, 4);
 	const uint64_t first = (uint32_t)location, bytes = location >> 32;
 	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
 	if (bytes != transfer->message.bytes || bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS)
 		return false;
-	consume_cells(shm, 1);
-	if (wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
+	shm_consume_cells(shm, 1);
+	if (shm_wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
 		transfer->view = shm->in_units[first];
-		transfer->transport_private[0] = HOLDS_UNITS;
+		transfer->transport_private[0] = SHM_HOLDS_UNITS;
 		transfer->transport_private[1] = first | count << 32;
 		return true;
 	}
@@ -508,16 +264,16 @@ static inline void prefetch_next_message(struct shm_endpoint *shm)
 	if (++shm->early_count < SHM_PREFETCH_AFTER)
 		return;
 	if (shm->early_count == SHM_PREFETCH_AFTER) {
-		__builtin_prefetch(cell_after(shm, 0));
+		__builtin_prefetch(shm_cell_after(shm, 0));
 		return;
 	}
-	const uint64_t stamp = next_stamp(shm, memory_order_relaxed);
+	const uint64_t stamp = shm_next_stamp(shm, memory_order_relaxed);
 	if (!stamp) {
 		shm->early_count = 0;
 		return;
 	}
-	__builtin_prefetch(cell_after(shm, 1));
-	const uint64_t location = next_cell_word(shm, 4);
+	__builtin_prefetch(shm_cell_after(shm, 1));
+	const uint64_t location = shm_next_cell_word(shm, 4);
 	const uint64_t first = (uint32_t)location, bytes = location >> 32;
 	if (stamp_kind(stamp) != SHM_RING || first >= SHM_UNITS || bytes > SHM_PREFETCH_BYTES ||
 		bytes > (SHM_UNITS - first) * SHM_UNIT_BYTES)
@@ -529,7 +285,7 @@ static inline void prefetch_next_message(struct shm_endpoint *shm)
 enum collet_try_result collet_shm_try_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
-	const uint64_t stamp = next_stamp(shm, memory_order_acquire);
+	const uint64_t stamp = shm_next_stamp(shm, memory_order_acquire);
 	if (endpoint->status != COLLET_OK || shm->receives.first || shm->incoming.protocol)
 		return COLLET_TRY_POST;
 	if (!stamp) {
@@ -545,11 +301,11 @@ enum collet_try_result collet_shm_try_recv(struct collet_endpoint *endpoint, str
 		return COLLET_TRY_POST;
 	shm->endpoint.peer_cpu = (uint32_t)(stamp >> 48);
 	transfer->view = transfer->data;
-	transfer->transport_private[0] = HOLDS_NOTHING;
+	transfer->transport_private[0] = SHM_HOLDS_NOTHING;
 	if (protocol == SHM_RING ? !try_receive_run(shm, transfer) :
 		message.bytes > SHM_INLINE_BYTES || !receive_inline(shm, message.bytes, transfer->data))
 		return COLLET_TRY_POST;
-	count_received(shm, transfer);
+	shm_count_received(shm, transfer);
 	shm->in_posted++;
 	shm->in_messages++;
 	if (!shm->unanswered)  /* else this is the answer, and the sender may wait for ours in turn */
@@ -563,12 +319,12 @@ bool collet_shm_is_recv_ready(struct collet_endpoint *endpoint, uint64_t bytes)
 {
 	const struct shm_endpoint *shm = (const struct shm_endpoint *)endpoint;
 	prefetch_next_cells(shm, bytes);
-	return next_stamp(shm, memory_order_relaxed) || shm->incoming.protocol || endpoint->status != COLLET_OK;
+	return shm_next_stamp(shm, memory_order_relaxed) || shm->incoming.protocol || endpoint->status != COLLET_OK;
 }
 
 bool collet_shm_has_next_cell(const struct shm_endpoint *shm)
 {
-	return next_stamp(shm, memory_order_seq_cst) != 0;
+	return shm_next_stamp(shm, memory_order_seq_cst) != 0;
 }
 
 bool collet_shm_peek(struct collet_endpoint *endpoint, struct collet_message *message)
@@ -580,8 +336,9 @@ bool collet_shm_peek(struct collet_endpoint *endpoint, struct collet_message *me
 	/* The rest of a message that is being dropped is in the way. */
 	if (shm->incoming.protocol)
 		(void)collet_shm_receive(shm, true);
-	const uint64_t stamp =
-		endpoint->status == COLLET_OK && !shm->incoming.protocol ? next_stamp(shm, memory_order_acquire) : 0;
+	if (endpoint->status != COLLET_OK || shm->incoming.protocol)
+		return false;
+	const uint64_t stamp = shm_next_stamp(shm, memory_order_acquire);
 	if (!stamp)
 		return false;
 	*message = next_message(shm, stamp);
