@@ -1,4 +1,5 @@
-/* shm: two ranks of one host, processes or threads of one process, in any mix. See shm_region.h for how bytes move. */
+/* Implements the shm transport, between two ranks of one host: processes, threads of one process, or both. shm_region.h
+ * says how bytes move. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ static bool reaches(const struct collet_peer_info *self, const struct collet_pee
 	return self->host_id == peer->host_id && self->rank != peer->rank;
 }
 
-/* ---- Ending ------------------------------------------------------------------------------------------------- */
+/* ---- Failing and closing ------------------------------------------------------------------------------------ */
 
 const char *collet_shm_peer_name(const struct shm_endpoint *shm, char *text, size_t bytes)
 {
@@ -28,16 +29,17 @@ const char *collet_shm_peer_name(const struct shm_endpoint *shm, char *text, siz
 void collet_shm_wake(struct shm_endpoint *shm)
 {
 	const uint64_t one = 1;
-	/* One of the two takes the flag down and one write is enough. Relaxed: the flag carries nothing. */
+	/* Either end may clear the flag, and one write is enough. Relaxed: the flag carries no data. */
 	if (!atomic_exchange_explicit(&shm->theirs->sleeping, 0, memory_order_relaxed))
 		return;
 	shm_count(&shm->endpoint.stats.system_calls, 1);
-	/* It can only fail when the counter is full, and then the peer is awake. */
+	/* The write fails only when the counter is full, and then the peer is awake. */
 	if (write(shm->peer_event_fd, &one, sizeof(one)) < 0)
 		return;
 }
 
-/* Is the peer gone? Nothing is said on the socket once the conduit is open, so all there can be is its end. */
+/* Checks whether the peer is gone. Nothing is sent over the socket once the endpoint is open, so only its end can be
+ * read. */
 static bool check_peer_gone(struct shm_endpoint *shm)
 {
 	char byte;
@@ -45,13 +47,14 @@ static bool check_peer_gone(struct shm_endpoint *shm)
 		return true;
 	shm_count(&shm->endpoint.stats.system_calls, 1);
 	const ssize_t got = recv(shm->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	/* Acquire, pairing with the store in the peer's revoke_access(): all that it has published is to be seen. */
+	/* Acquire, pairing with the store in the peer's revoke_access(): everything that it has published is
+	 * visible. */
 	shm->is_peer_gone = (got < 0 && errno != EAGAIN && errno != EINTR) || got >= 0 ||
 		atomic_load_explicit(&shm->theirs->closed, memory_order_acquire) != 0;
 	return shm->is_peer_gone;
 }
 
-/* The peer has been stopped while it wrote the message of this number, and would go on with that. */
+/* Warns that the peer was stopped while it wrote the message of this number, and may continue the write later. */
 static void warn_of_stopped_writer(struct shm_endpoint *shm, uint64_t number)
 {
 	const struct shm_cell *slot = shm_rtr_slot(shm->out_rtrs, number);
@@ -64,8 +67,8 @@ static void warn_of_stopped_writer(struct shm_endpoint *shm, uint64_t number)
 		collet_shm_peer_name(shm, name, sizeof(name)), (unsigned long long)(known ? bytes : 0));
 }
 
-/* Waits until the peer, amidst a piece or a message, no longer touches this rank's memory: it ends by itself, and no
- * next one begins. A process may be killed amidst it, or stopped; in the latter case nothing but a second helps. */
+/* Waits until the peer no longer touches this rank's memory. A copy in progress ends by itself, and no other starts. A
+ * process may be killed or stopped during the copy. For a stopped one the wait ends by a timeout of one second. */
 static void await_peer_access_end(struct shm_endpoint *shm)
 {
 	const int64_t deadline = collet_deadline_after(SHM_REVOKE_TIMEOUT_NS);
@@ -82,13 +85,13 @@ static void await_peer_access_end(struct shm_endpoint *shm)
 	}
 }
 
-/* From here on the peer reads nothing of this rank's memory that it would report as received, and writes nothing. */
+/* Revokes the peer's access: it reports nothing as received that it reads from now on, and writes nothing. */
 static void revoke_access(struct shm_endpoint *shm)
 {
-	/* Pairs with is_peer_closed(): whoever reads what a caller writes from now on finds this when it looks,
-	 * after. */
+	/* Pairs with shm_is_peer_closed(): a peer that reads what the owner writes from now on sees this store when it
+	 * checks. */
 	atomic_store_explicit(&shm->mine->closed, 1, memory_order_seq_cst);
-#ifndef __SANITIZE_THREAD__  /* which does not know fences */
+#ifndef __SANITIZE_THREAD__  /* ThreadSanitizer does not know fences */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
 	await_peer_access_end(shm);
@@ -130,12 +133,12 @@ static void close_endpoint(struct collet_endpoint *endpoint)
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
 	if (shm->state == SHM_CLOSED)
 		return;
-	const bool forked = shm->owner_pid != getpid(); /* then the conduit is the parent's */
+	const bool forked = shm->owner_pid != getpid(); /* the endpoint then belongs to the parent */
 	if (endpoint->status == COLLET_OK)
 		endpoint->status = COLLET_CANCELLED;
 	if (shm->region && !forked)
 		revoke_access(shm);
-	/* A fork may have come amidst a change of the queues, and in the child nobody waits for transfers. */
+	/* The fork may have interrupted a change of the queues, and the child has no transfers to complete. */
 	if (!forked)
 		(void)complete_all(shm, COLLET_CANCELLED);
 	shm->state = SHM_CLOSED;
@@ -167,7 +170,7 @@ static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *
 	if (endpoint->status != COLLET_OK ||
 		(!shm->receives.first && collet_shm_try_recv(endpoint, transfer) == COLLET_TRY_DONE))
 		return;
-	/* Trying may have failed it. */
+	/* The try may have failed the endpoint. */
 	transfer->status = endpoint->status;
 	if (endpoint->status != COLLET_OK)
 		return;
@@ -196,7 +199,8 @@ static bool is_waited_for(const struct shm_endpoint *shm)
 	return shm->endpoint.posted != 0 || shm->is_peeked;
 }
 
-/* Nothing has moved for long. What a peer published before it went is still delivered; what needs it to act is not. */
+/* Looks for a peer that is gone after many empty polls. What it published before it left is still delivered. What needs
+ * the peer to act is not. */
 static uint32_t check_idle_peer(struct shm_endpoint *shm)
 {
 	shm->empty_polls = 0;
@@ -208,7 +212,7 @@ static uint32_t check_idle_peer(struct shm_endpoint *shm)
 	if (has_progress || shm->endpoint.status != COLLET_OK || !is_waited_for(shm))
 		return completed;
 	if (shm->endpoint.posted == 0 && collet_shm_has_next_cell(shm))
-		return completed; /* the next look finds it */
+		return completed; /* the next poll finds it */
 	const bool closed = atomic_load_explicit(&shm->theirs->closed, memory_order_relaxed) != 0;
 	return collet_shm_lose_peer(shm, closed ? "has closed its connection" : "has died (its socket has hung up)");
 }
@@ -255,12 +259,13 @@ static bool arm(struct collet_endpoint *endpoint)
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
 	if (endpoint->status != COLLET_OK)
 		return false;
-	/* Both sides store first and look then: see shm_tell(). */
+	/* Both ends store first and load then: see shm_publish(). */
 	atomic_store_explicit(&shm->mine->sleeping, 1, memory_order_seq_cst);
 	if (shm->has_membarrier)
 		collet_fence_all();
-	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so
-	 * a hang-up that came before now is found here. It matters only to who waits for something. */
+	/* The socket is edge-triggered in the epoll set, so that one peer that has left does not keep the rank awake
+	 * forever. A hang-up that came before now is therefore checked here. It matters only to a rank that waits for
+	 * something. */
 	if (!can_progress(shm) && (!is_waited_for(shm) || !check_peer_gone(shm)))
 		return true;
 	atomic_store_explicit(&shm->mine->sleeping, 0, memory_order_relaxed);
@@ -270,7 +275,7 @@ static bool arm(struct collet_endpoint *endpoint)
 static void disarm(struct collet_endpoint *endpoint)
 {
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
-	/* Relaxed: a wake too many is all that can come of it. */
+	/* Relaxed: the worst outcome is an unneeded wake. */
 	if (shm->region)
 		atomic_store_explicit(&shm->mine->sleeping, 0, memory_order_relaxed);
 }

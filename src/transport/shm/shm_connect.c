@@ -1,18 +1,19 @@
-/* How the two ends of an shm conduit come to share a segment.
+/* Connects the two ends of an shm endpoint pair.
  *
- *	dialer			other end
+ *	dialer			acceptor
  *	hello		->			nonce; descriptors: wake event, arena
- *			<-	reply		nonce; descriptors: segment, wake event, arena; can it read
- *						the dialer, and did it map the arena?
- *	done		->			can the dialer read the other end, and did it map the arena?
+ *			<-	reply		nonce; descriptors: region, wake event, arena; whether it can read
+ *						the dialer's memory, and whether it has mapped its arena
+ *	done		->			whether the dialer can read the acceptor's memory, and whether it has
+ *						mapped its arena
  *
- * Each end tries to read the other's nonce out of its memory (process_vm_readv) before it says that it can: whether
- * that is allowed depends on user ids, capabilities, namespaces and kernel settings that no card tells.
+ * Each end tries to read the other's nonce by process_vm_readv before it says that it can. Whether that is allowed
+ * depends on user ids, capabilities, namespaces and kernel settings that no peer info contains.
  *
- * Between threads of one process no descriptor of the segment or the arena is sent but the mapping itself, held for the
- * receiver; so both work on one mapping. That this is one process is what the cards and the kernel (SO_PEERCRED) agree
- * on. A mapping sent to an end that closes without having read it is found by that end in its socket, or the send
- * fails: it is let go in either case. */
+ * Between threads of one process no descriptors of region and arena are sent, but the addresses of the mappings, each
+ * with a reference for the receiver. So both ends work on one mapping. The peer infos and the kernel (SO_PEERCRED) must
+ * agree that this is one process. If the receiver closes without reading a mapping, it finds the mapping in its socket,
+ * or the send has failed. The reference is released in either case. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,12 +36,11 @@ static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740204);  /* "collet", 
 enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
 
 enum {
-	HELLO_MAPPED = 1 << 0,   /* the sender of this has mapped the receiver's arena */
-	HELLO_ARENA = 1 << 1,    /* ... has an arena; its descriptor comes along (or the field, to a thread) */
-	HELLO_REGION = 1 << 2,   /* the segment comes along, likewise */
-	HELLO_MEMBARRIER = 1 << 3, /* ... fences the others before it sleeps, and lets itself be fenced: see
-	                              shm_tell() */
-	HELLO_CMA = 1 << 4       /* ... can read the receiver's memory */
+	HELLO_MAPPED = 1 << 0,   /* the sender of this hello has mapped the receiver's arena */
+	HELLO_ARENA = 1 << 1,    /* has an arena: its descriptor comes along (or its address, to a thread) */
+	HELLO_REGION = 1 << 2,   /* sends the region, likewise */
+	HELLO_MEMBARRIER = 1 << 3, /* can run and receive membarriers: see shm_publish() */
+	HELLO_CMA = 1 << 4       /* can read the receiver's memory */
 };
 
 static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
@@ -51,9 +51,9 @@ static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
 	return COLLET_OK;
 }
 
-/* ---- What a hello brings ------------------------------------------------------------------------------------- */
+/* ---- What a hello brings ------------------------------------------------------------------------------------ */
 
-/* Can this process read the peer's memory, and is it the peer's? */
+/* True if this process can read the memory of pid, and it is the peer. Stores pid as the peer's then. */
 static bool probe_cma(struct shm_endpoint *shm, pid_t pid)
 {
 	uint64_t nonce = 0;
@@ -66,8 +66,8 @@ static bool probe_cma(struct shm_endpoint *shm, pid_t pid)
 	return true;
 }
 
-/* The peer's pid as this process sees it: the kernel's word, or the card's where the socket was made by somebody
- * else. */
+/* Probes the peer by its pid as this process sees it: the kernel's, or that of the peer info if another process made
+ * the socket. */
 static bool probe_peer(struct shm_endpoint *shm)
 {
 	struct ucred credentials;
@@ -80,14 +80,15 @@ static bool probe_peer(struct shm_endpoint *shm)
 	return probe_cma(shm, (pid_t)shm->peer->pid);
 }
 
-/* Keeps the peer's arena, if it has one and it can be mapped; without it, arena memory travels like any other. */
+/* Maps the peer's arena, if it has one and it can be mapped. Without it, messages in arena memory are copied like any
+ * other. */
 static bool accept_arena(struct shm_endpoint *shm, uint32_t *next_fd)
 {
 	if (!(shm->inbox.flags & HELLO_ARENA))
 		return false;
 	if (shm->is_same_process) {
 		shm->peer_arena_ref = (struct collet_arena_map *)(uintptr_t)shm->inbox.arena;
-		shm->inbox.flags &= ~(uint32_t)HELLO_ARENA;  /* taken out, see drain() */
+		shm->inbox.flags &= ~(uint32_t)HELLO_ARENA;  /* claimed; see discard_unread_hellos() */
 	} else {
 		const int fd = collet_shm_next_descriptor(shm, next_fd);
 		if (fd < 0)
@@ -109,7 +110,7 @@ static collet_status accept_wake(struct shm_endpoint *shm, uint32_t *next_fd)
 	return COLLET_OK;
 }
 
-/* What both hello and reply bring first. */
+/* Accepts what hello and reply have in common. */
 static collet_status accept_common(struct shm_endpoint *shm, uint32_t *next_fd, uint32_t *flags)
 {
 	const collet_status status = accept_wake(shm, next_fd);
@@ -117,14 +118,14 @@ static collet_status accept_common(struct shm_endpoint *shm, uint32_t *next_fd, 
 		return status;
 	if (!shm->is_same_process && probe_peer(shm))
 		*flags |= HELLO_CMA;
-	/* A thread's arena comes as a mapping, and is not sent before it is sure to be taken: the dialer's with
-	 * done. */
+	/* A thread's arena comes as an address with a reference. It is sent only when it is sure to be received: the
+	 * dialer's comes with done. */
 	if (accept_arena(shm, next_fd))
 		*flags |= HELLO_MAPPED;
 	return COLLET_OK;
 }
 
-/* ---- The segment -------------------------------------------------------------------------------------------- */
+/* ---- The region --------------------------------------------------------------------------------------------- */
 
 static void attach_region(struct shm_endpoint *shm, struct shm_region *region, unsigned side)
 {
@@ -151,7 +152,7 @@ static collet_status map_region(struct shm_endpoint *shm, int fd, unsigned side)
 	return COLLET_OK;
 }
 
-/* *fd is the caller's to close. */
+/* Creates the region as a sealed memfd and maps it. The caller closes *fd. */
 static collet_status create_region(struct shm_endpoint *shm, int *fd)
 {
 	*fd = memfd_create("collet-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -173,8 +174,8 @@ static collet_status create_region(struct shm_endpoint *shm, int *fd)
 
 static void unref_region(struct shm_region *region, bool counted)
 {
-	/* Release: this end's accesses are over. Acquire, pairing with the other end's release: and its, before
-	 * unmapping. */
+	/* Release: this end's accesses are over. Acquire, pairing with the other end's release: its accesses are over
+	 * before the unmap. */
 	if (!counted || atomic_fetch_sub_explicit(&region->refcount, 1, memory_order_acq_rel) == 1)
 		munmap(region, SHM_REGION_BYTES);
 }
@@ -184,7 +185,7 @@ static collet_status accept_region(struct shm_endpoint *shm, uint32_t *next_fd)
 	if (!(shm->inbox.flags & HELLO_REGION))
 		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "it sent no segment");
 	if (shm->is_same_process) {
-		shm->inbox.flags &= ~(uint32_t)HELLO_REGION;   /* taken out, see drain() */
+		shm->inbox.flags &= ~(uint32_t)HELLO_REGION;   /* claimed; see discard_unread_hellos() */
 		attach_region(shm, (struct shm_region *)(uintptr_t)shm->inbox.region, 0);
 		return COLLET_OK;
 	}
@@ -213,7 +214,7 @@ static struct shm_hello make_hello(const struct shm_endpoint *shm, uint32_t kind
 		.nonce_address = (uintptr_t)&shm->nonce };
 }
 
-/* Adds this rank's arena to a hello: as a descriptor, or held, as a mapping. */
+/* Adds this rank's arena to a hello: as a descriptor, or as an address with a reference. */
 static void add_arena(const struct shm_endpoint *shm, struct shm_hello *hello, int *fds, uint32_t *count)
 {
 	if (!shm->arena || !shm->arena->map)
@@ -227,14 +228,14 @@ static void add_arena(const struct shm_endpoint *shm, struct shm_hello *hello, i
 	}
 }
 
-/* A mapping that was not sent after all. */
+/* Releases the arena reference of a hello that was not sent. */
 static void drop_arena(const struct shm_endpoint *shm, const struct shm_hello *hello)
 {
 	if (shm->is_same_process && hello->flags & HELLO_ARENA)
 		collet_arena_map_unref(shm->arena->map);
 }
 
-/* Tells the engine from which size on the peer may read ordinary memory, and where it is learnt, of which calls. */
+/* Tells the engine from which size the peer may read ordinary memory, and, with tuning, for which call classes. */
 static void set_peer_read_limits(struct shm_endpoint *shm)
 {
 	if (!shm->is_read_by_peer || shm->is_same_process)
@@ -281,7 +282,7 @@ static collet_status send_first_hello(struct shm_endpoint *shm)
 	return COLLET_PENDING;
 }
 
-/* Nothing else is in a new socket's way, so no room now means that there never is. */
+/* Fails because the socket is full. A new socket carries nothing else, so it will never have room. */
 static collet_status fail_socket_full(const struct shm_endpoint *shm)
 {
 	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message");
@@ -305,7 +306,7 @@ static collet_status send_reply(struct shm_endpoint *shm, uint32_t flags)
 	close(segment_fd);
 	if (status == COLLET_OK)
 		return COLLET_OK;
-	/* Nobody else will let go of these. */
+	/* Nobody else releases these references. */
 	drop_arena(shm, &reply);
 	if (shm->is_same_process)
 		atomic_fetch_sub_explicit(&shm->region->refcount, 1, memory_order_relaxed);
@@ -347,7 +348,7 @@ static collet_status answer_reply(struct shm_endpoint *shm)
 	uint32_t count = 0, peer_flags = shm->inbox.flags;
 	if (shm->is_same_process) {
 		add_arena(shm, &done, fds, &count);
-		/* It will map what it is sent. */
+		/* The peer will use the mapping that it is sent. */
 		peer_flags |= done.flags & HELLO_ARENA ? HELLO_MAPPED : 0;
 	}
 	status = collet_shm_send_hello(shm, &done, fds, count);
@@ -395,9 +396,10 @@ collet_status collet_shm_open_progress(struct collet_endpoint *endpoint)
 	return status;
 }
 
-/* ---- Opening and closing ------------------------------------------------------------------------------------- */
+/* ---- Opening and closing ------------------------------------------------------------------------------------ */
 
-/* The peer must be who its card says; whether it is a thread of this process is for cards and kernel to agree on. */
+/* Checks that the peer has the user id of its peer info. Peer infos and kernel must agree that it is a thread of this
+ * process. */
 static collet_status check_credentials(struct shm_endpoint *shm)
 {
 	struct ucred credentials;
@@ -448,10 +450,10 @@ collet_status collet_shm_open(struct collet_endpoint *endpoint, const struct col
 	return endpoint->status;
 }
 
-/* Lets go of mappings in hellos that came, or may still come, but were not used. */
+/* Releases mappings in hellos that have come or may still come, but were not used. */
 static void discard_unread_hellos(struct shm_endpoint *shm)
 {
-	/* From now on the peer's sends fail, and what it has sent before is here. */
+	/* After this the peer's sends fail, and everything that it sent before is in the socket. */
 	(void)shutdown(shm->socket, SHUT_RD);
 	do {
 		if (shm->inbox_bytes == sizeof(shm->inbox) && shm->is_same_process && shm->inbox.magic == HELLO_MAGIC) {
@@ -479,12 +481,12 @@ void collet_shm_free_resources(struct shm_endpoint *shm, bool forked)
 	if (shm->peer_event_fd >= 0)
 		close(shm->peer_event_fd);
 	shm->socket = shm->peer_event_fd = -1;
-	/* In a forked child the list's lock may be held by a thread that is not there. */
+	/* In a forked child the list's lock may be held by a thread that does not exist there. */
 	if (shm->peer_arena_ref && !forked)
 		collet_arena_map_unref(shm->peer_arena_ref);
 	shm->peer_arena = shm->peer_arena_ref = NULL;
-	/* Both ends of a conduit between threads use one mapping, and its count is the parent's: a child leaves it
-	 * be. */
+	/* Both ends between threads use one mapping, and its reference count belongs to the parent: a child leaves it
+	 * alone. */
 	if (shm->region && !(forked && shm->is_same_process))
 		unref_region(shm->region, shm->is_same_process);
 	shm->region = NULL;

@@ -1,31 +1,32 @@
-/* Sharing: a long message that is lent to its receiver's kernel, and goes one way, is moved by both ends at once. A
- * receive that is posted in time says in its line of shared memory where it wants the message (an offer, see
- * shm_put.c); from then on each end takes the next piece that nobody has taken. The receiver reads its pieces out of
- * the sender's memory, message by message; the sender, which waits, writes its own into the receiver's, of the message
- * after the one that the receiver comes to next, so that neither waits for the other. A sender that does something else
- * takes none, and the receiver reads everything, as ever.
+/* Copies a long one-way message by both ends at once (cooperative copy).
  *
- * Both take pieces by raising one word of the line, which carries the message's number: so what is raised belongs to
- * the message for which the line was read. The receiver settles when what it has read and what the sender says that it
- * has written is the whole message; until then the line is not used again. A sender that may not write says so, and the
- * receiver reads all of the message; one that dies with a piece is a peer that is lost. Before a piece is taken and
- * until it is written the sender says that it touches the receiver's memory (collet_shm_access_begin()): who closes
- * waits for that. */
+ * A receive that is posted early enough publishes an RTR with its address (shm_put.c). From then on each end claims the
+ * next range that nobody has claimed. The receiver reads its ranges out of the sender's memory, message by message. The
+ * sender, which would otherwise wait, writes its ranges into the receiver's memory. It works on the message after the
+ * one that the receiver is at, so that neither waits for the other. A sender that is busy claims nothing, and the
+ * receiver reads everything.
+ *
+ * Both ends claim by raising one word of the slot, which includes the message's number. So a claim always belongs to
+ * the message for which the slot was read. The receiver completes when what it has read and what the sender has
+ * reported as written make the whole message. Until then the slot is not reused. A sender that may not write says so,
+ * and the receiver reads the whole message. A sender that dies with a claim is a lost peer. From before a claim until
+ * the write has ended, the sender brackets its access (collet_shm_access_begin()): a closing receiver waits for
+ * that. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include "transport/shm/shm_endpoint.h"
 
-enum { CLAIMED = 6, WRITTEN = 7 }; /* words of an offer's line */
+enum { CLAIMED = 6, WRITTEN = 7 }; /* words of an RTR slot */
 
 static inline uint64_t units_of(uint64_t bytes)
 {
 	return (bytes + SHM_COOP_UNIT_BYTES - 1) / SHM_COOP_UNIT_BYTES;
 }
 
-/* How many of the units that are left an end takes at once. Of the only message a quarter, so that the last pieces, for
- * which one end waits, are short. */
+/* Returns how many of the remaining units an end claims at a time. Of the only message it is a quarter, so that the
+ * last ranges, for which one end waits, are short. */
 static inline uint64_t units_to_claim(uint64_t left, bool is_only)
 {
 	const uint64_t fair = is_only ? (left + 3) / 4 : left;
@@ -62,10 +63,11 @@ bool collet_shm_claim_range(struct shm_endpoint *shm, struct shm_range *range)
 		first = shm_coop_units(word, shm->in_messages);
 		if (first >= all)
 			return false;
-		/* Whose sender has not taken any while the first piece was read does not wait for it with the rest. */
+		/* If the sender has claimed nothing while the first range was read, the receiver no longer leaves it a
+		 * share. */
 		const bool is_alone = incoming->claimed_units && first == incoming->claimed_units;
 		count = units_to_claim(all - first, is_only && !is_alone && all >= SHM_COOP_ALONE_UNITS);
-		/* Relaxed: what an end takes it reads or writes itself, and says so otherwise. */
+		/* Relaxed: each end copies what it has claimed itself, and publishes the result by other words. */
 	} while (!atomic_compare_exchange_weak_explicit(
 		claimed, &word, word + count, memory_order_relaxed, memory_order_relaxed));
 	incoming->claimed_units += count;
@@ -80,7 +82,7 @@ enum shm_coop_state collet_shm_coop_state(const struct shm_endpoint *shm)
 	if (shm_coop_units(atomic_load_explicit(&slot->word[CLAIMED], memory_order_relaxed), number) < all)
 		return SHM_COOP_UNCLAIMED;
 	/* Acquire, pairing with the store in the peer's publish_written(): the bytes are here. Seq_cst for arm()'s
-	 * handshake with shm_tell(). */
+	 * handshake with shm_publish(). */
 	const uint64_t written =
 		shm_coop_units(atomic_load_explicit(&slot->word[WRITTEN], memory_order_seq_cst), number);
 	if (written == SHM_COOP_UNITS_FAILED)
@@ -97,9 +99,9 @@ bool collet_shm_can_read(const struct shm_endpoint *shm)
 
 /* ---- The sender --------------------------------------------------------------------------------------------- */
 
-/* A message of which this end may move a piece. */
+/* Describes a message of which this end may write a range. */
 struct coop_message {
-	const struct collet_transfer *transfer;  /* NULL: none */
+	const struct collet_transfer *transfer;  /* NULL if there is none */
 	struct shm_cell *line;
 	uint64_t number, claimed, address;
 };
@@ -123,8 +125,8 @@ static struct coop_message coop_message_of(const struct shm_endpoint *shm, const
 	return candidate;
 }
 
-/* The message to write a piece of: the second one that is open, since the receiver comes to the first; if there is only
- * one, that, unless it is short. *only: it was. */
+/* Returns the message to write a range of. It is the second one with unclaimed units, since the receiver comes to the
+ * first. If there is only one, it is that one, unless it is short. *is_only says which case it is. */
 static struct coop_message find_coop_message(const struct shm_endpoint *shm, bool *is_only)
 {
 	struct coop_message first = { 0 }, second = { 0 };
@@ -147,7 +149,8 @@ static struct coop_message find_coop_message(const struct shm_endpoint *shm, boo
 	return few ? (struct coop_message){ 0 } : first;
 }
 
-/* Is this end to read something itself? That comes first: of two that lend each other something, both copy already. */
+/* True if this end has something to read. Reading comes first: if both ends send each other borrowed messages, both
+ * copy already. */
 static bool must_read_first(const struct shm_endpoint *shm)
 {
 	return collet_shm_can_read(shm) || (shm->receives.first && collet_shm_has_next_cell(shm));
@@ -160,7 +163,8 @@ bool collet_shm_can_coop_write(const struct shm_endpoint *shm)
 		find_coop_message(shm, &is_only).transfer;
 }
 
-/* Is the process that is to be written to still the one that was met? errno tells why not; 0: it is another. */
+/* True if the process to write to is still the peer of the connection setup. Otherwise errno says why; 0: it is another
+ * process. */
 static bool is_same_peer(struct shm_endpoint *shm)
 {
 	uint64_t nonce = 0;
@@ -172,7 +176,7 @@ static bool is_same_peer(struct shm_endpoint *shm)
 		nonce == shm->peer_nonce;
 }
 
-/* The same for errno: fewer bytes than were given are a fault at the first one that is missing. */
+/* Writes into the peer's memory. False with errno set; a short write counts as EFAULT at the first missing byte. */
 static bool write_cma(struct shm_endpoint *shm, void *data, uintptr_t address, uint64_t bytes)
 {
 	struct iovec from = { data, bytes };
@@ -182,7 +186,7 @@ static bool write_cma(struct shm_endpoint *shm, void *data, uintptr_t address, u
 	return process_vm_writev(shm->peer_pid, &from, 1, &into, 1, 0) == (ssize_t)bytes;
 }
 
-/* False, once and for good: this end cannot write. */
+/* Writes a range. False if this end cannot write at all; it then never tries again. */
 static bool write_range(struct shm_endpoint *shm, const struct coop_message *candidate, struct shm_range range)
 {
 	unsigned char *data = (unsigned char *)candidate->transfer->data + range.offset;
@@ -201,7 +205,7 @@ static bool write_range(struct shm_endpoint *shm, const struct coop_message *can
 	return false;
 }
 
-/* Says that so many more units are written; or, for good, that this end cannot write. Only this end stores here. */
+/* Publishes how many more units are written, or that this end cannot write. Only this end stores the word. */
 static void publish_written(
 	struct shm_endpoint *shm, const struct coop_message *candidate, uint64_t units, bool is_good)
 {
@@ -211,12 +215,12 @@ static void publish_written(
 	shm_publish(shm, written, is_good ? before + units : shm_coop_word(candidate->number, SHM_COOP_UNITS_FAILED));
 }
 
-/* Takes a piece and writes it: its bytes; 0: there was none, or no more is to be written. */
+/* Claims a range and writes it. Returns its bytes; 0 if there was none, or this end must not write any more. */
 static uint64_t coop_write_once(struct shm_endpoint *shm)
 {
 	bool is_only;
 	struct coop_message candidate = find_coop_message(shm, &is_only);
-	/* A peer that has closed, or closes now, is for whoever looks after the peer to find. */
+	/* A peer that has closed is detected elsewhere, by the checks that look after the peer. */
 	if (!candidate.transfer || !collet_shm_access_begin(shm, candidate.number))
 		return 0;
 	const uint64_t bytes = candidate.transfer->message.bytes, all = units_of(bytes);

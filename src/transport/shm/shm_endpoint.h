@@ -1,4 +1,4 @@
-/* One end of an shm conduit, as its own files share it. */
+/* Defines one end of an shm endpoint pair, and the functions that the files of this folder share. */
 #ifndef COLLET_TRANSPORT_SHM_SHM_ENDPOINT_H
 #define COLLET_TRANSPORT_SHM_SHM_ENDPOINT_H
 
@@ -8,74 +8,80 @@
 #include "transport/registry.h"
 #include "transport/shm/shm_region.h"
 
-/* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c, where the answer depends on whether
- * the two cores share a cache and on whether the bytes are new to the reader's: these are in between. What fits into
- * the units goes through them, since such a send needs no answer: with more ranks than cores, answers cost a switch
- * each. Longer runs cost fewer cells, shorter ones let the reader begin sooner. */
+/* Sets the sizes at which the protocol of a message changes.
+ *
+ * They were measured with tests/transport/bench_shm.c. The best value depends on two things: whether the two cores
+ * share a cache, and whether the bytes are new to the reader's cache. These values lie in between. A message that fits
+ * into the units is copied through them, because such a send needs no answer from the receiver. With more ranks than
+ * cores, each answer costs a context switch. Longer runs use fewer cells. Shorter runs let the reader start sooner. */
 enum {
-	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* at most in one run */
+	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* bytes of the longest run of units */
 	SHM_BULK_RUN_BYTES = SHM_BULK_RUN_UNITS * SHM_BULK_UNIT_BYTES,
 	SHM_CONTIGUOUS_BYTES = SHM_CONTIGUOUS_UNITS * SHM_BULK_UNIT_BYTES,
-	SHM_LONG_BYTES = 256 << 10,                     /* from here on in the longest runs, below in half of that */
-	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on through the bulk units, or lent to a thread */
-	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
-	SHM_ARENA_EXCHANGE_MIN = 2049,                  /* the same if the sender has a core and waits anyway; */
-	SHM_PREFETCHW_BYTES = 1024,                     /* up to here the next message's lines are fetched ahead, */
-	SHM_PREFETCHW_CELLS = 2,                        /* or, of one in cells, up to so many of these; */
-	SHM_ONE_WAY_AFTER = 3,                          /* after so many in a row without one that came, another's; */
-	SHM_PREFETCH_BYTES = 1024,                      /* likewise those of one that has come unasked for, */
-	SHM_PREFETCH_AFTER = 3,                         /* if as many in a row had come by then */
-	SHM_TUNED_MIN = 8 << 10,                        /* from here on the kernel's way is measured, perhaps taken */
-	SHM_COOP_MIN = 64 << 10,                        /* from here on both ends move what is lent and goes one way */
-	SHM_PUT_MIN = SHM_BULK_MIN,                     /* from here on receives tell where they want their bytes, */
-	SHM_PUT_MAX = 1 << 20,                          /* up to here they are written there, in one go, */
-	SHM_REVOKE_TIMEOUT_NS = 1000000000,             /* how long who closes waits for a write to end */
-	SHM_SLICE_BYTES = 4 << 20,                      /* read from the peer in one call of progress() at most */
-	SHM_COOP_CLAIM_UNITS = 16,                      /* and taken at most by either end that moves it: 1 MiB; */
-	SHM_COOP_ALONE_UNITS = 4,                       /* fewer, and no other message with them, are read alone */
-	SHM_RUNS_PER_CALL = 8,                          /* of a long message, in one call of progress() at most */
-	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
+	SHM_LONG_BYTES = 256 << 10, /* messages from this size use the longest bulk runs, smaller ones half of that */
+	/* From this size: bulk units, or a direct read by a thread of this process. */
+	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,
+	/* From this size arena memory is lent; below, copying costs less than the release. */
+	SHM_ARENA_MIN = SHM_BULK_MIN,
+	SHM_ARENA_EXCHANGE_MIN = 2049,                  /* the same if the sender has its own core and waits anyway */
+	SHM_PREFETCHW_BYTES = 1024, /* prefetches the next message's unit lines for writing up to this size */
+	SHM_PREFETCHW_CELLS = 2,                        /* or up to this many cells of an inline message */
+	SHM_ONE_WAY_AFTER = 3, /* short sends in a row without a received message that mean one-way traffic */
+	SHM_PREFETCH_BYTES = 1024,                      /* the receiver prefetches early messages up to this size */
+	SHM_PREFETCH_AFTER = 3,                         /* after this many early messages in a row */
+	SHM_TUNED_MIN = 8 << 10,                        /* from this size CMA is measured and may be chosen */
+	SHM_COOP_MIN = 64 << 10,                        /* from this size both ends copy a borrowed one-way message */
+	SHM_PUT_MIN = SHM_BULK_MIN,                     /* receives from this size publish an RTR */
+	SHM_PUT_MAX = 1 << 20,                          /* the sender puts messages up to this size in one call */
+	SHM_REVOKE_TIMEOUT_NS = 1000000000,             /* how long close waits for a peer's write to end */
+	SHM_SLICE_BYTES = 4 << 20, /* limit of bytes read from the peer in one call of progress() */
+	SHM_COOP_CLAIM_UNITS = 16,                      /* largest claim of one end of a cooperative copy: 1 MiB */
+	SHM_COOP_ALONE_UNITS = 4, /* a single message of fewer units is read by the receiver alone */
+	SHM_RUNS_PER_CALL = 8,                          /* limit of runs of a long message in one call of progress() */
+	SHM_IDLE_POLLS = 2048 /* empty calls of progress() before a check that the peer is alive */
 };
 
-/* What an end says of itself over the socket, first the dialer (hello), then the other (reply), then the dialer again
- * (done); see shm_connect.c. */
+/* Carries what an end tells the other over the socket: hello from the dialer, reply from the acceptor, done from the
+ * dialer. See shm_connect.c. */
 struct shm_hello {
 	uint64_t magic;
 	uint32_t type;
 	uint32_t flags;
-	uint64_t nonce;          /* what is to be found at nonce_address if the peer's memory can be read */
+	uint64_t nonce;          /* the value at nonce_address, which proves that the peer's memory can be read */
 	uint64_t nonce_address;
-	uint64_t region;         /* reply to a thread of the same process: the mapping */
-	uint64_t arena;          /* reply, done to a thread of the same process: struct collet_arena_map, held for it */
+	uint64_t region;         /* reply to a thread of the same process: address of the mapping */
+	/* Reply and done to a thread of the same process: a struct collet_arena_map with a reference for the
+	 * receiver. */
+	uint64_t arena;
 };
 
 enum { SHM_HELLO_DESCRIPTORS = 3 };
 
 enum shm_state {
-	SHM_CLOSED,         /* also: zeroed */
-	SHM_SEND_HELLO,     /* dialer */
+	SHM_CLOSED,         /* also the state of a zeroed struct */
+	SHM_SEND_HELLO,     /* the dialer's states: this and the next */
 	SHM_AWAIT_REPLY,
-	SHM_AWAIT_HELLO,    /* the other */
+	SHM_AWAIT_HELLO,    /* the acceptor's states: this and the next */
 	SHM_AWAIT_DONE,
 	SHM_READY
 };
 
-/* The message that is being received; it belongs to the first receive, unless it is being dropped. */
+/* Describes the message that is being received. It belongs to the first receive, unless it is dropped. */
 struct shm_incoming {
-	enum shm_protocol protocol; /* 0: none. SHM_RING, SHM_BULK: its runs; else its slices */
-	bool is_dropped;         /* nobody wants it: its receive has settled with a mismatch */
-	bool is_coop;            /* its sender moves a part of it, too: then units count, not done */
+	enum shm_protocol protocol; /* 0 if none. SHM_RING and SHM_BULK expect runs; the others are read in slices */
+	bool is_dropped;         /* its receive has completed with a mismatch; the bytes are discarded */
+	bool is_coop;            /* the sender copies a part of it too; claimed_units counts then, not done_bytes */
 	uint32_t token;
 	const unsigned char *source;
 	uint64_t bytes, done_bytes;
-	uint64_t claimed_units;  /* that this end has taken */
+	uint64_t claimed_units;  /* units that this end has claimed */
 };
 
-/* Of calls of one number: see shm_tuning.c. */
+/* Holds what is learnt about the calls of one class; see shm_tuning.c. */
 struct shm_tuning {
 	struct shm_trials trials;
-	bool is_exchange;        /* the other end sends in them, too */
-	uint8_t used;            /* how what could be read went since the last call ended, as bits */
+	bool is_exchange;        /* the other end sends in these calls too */
+	uint8_t used;            /* protocols used by CMA-capable messages since the last call ended: a bit mask */
 };
 
 enum { SHM_COST_MAX = INT32_MAX };
@@ -83,17 +89,17 @@ enum { SHM_COST_MAX = INT32_MAX };
 struct shm_endpoint {
 	struct collet_endpoint endpoint;
 	enum shm_state state;
-	uint32_t empty_polls;                    /* calls of progress() in vain */
+	uint32_t empty_polls;                    /* empty calls of progress() since the last completion */
 	bool is_peer_gone;                       /* the socket has hung up, or the peer has closed */
-	bool is_peeked;                          /* since the last receive was posted: what arrives is waited for */
+	bool is_peeked; /* peek() was called since the last posted receive: the rank waits for a message */
 	bool is_same_process;
 	bool is_read_by_peer;                    /* the peer can read this process's memory */
 	bool is_mapped_by_peer;                  /* the peer has mapped this rank's arena */
-	bool has_membarrier;                     /* whoever goes to sleep fences the other: see shm_tell() */
-	uint64_t bulk_min, arena_min;            /* SHM_BULK_MIN, SHM_ARENA_MIN; measurements try others */
-	uint64_t attach_min;                     /* COLLET_SHM_ATTACH_MIN: from here on left with the sender, and read
-	                                          * by the receiver, whatever it takes */
-	bool is_tuned;                           /* by default: if that is cheaper */
+	bool has_membarrier;                     /* the end that goes to sleep runs membarrier: see shm_publish() */
+	uint64_t bulk_min, arena_min;            /* SHM_BULK_MIN and SHM_ARENA_MIN; benchmarks set others */
+	/* COLLET_SHM_ATTACH_MIN: messages from this size always use CMA. */
+	uint64_t attach_min;
+	bool is_tuned; /* the default: CMA is used where measurements show that it is faster */
 
 	struct shm_region *region;
 	struct shm_side *mine, *theirs;
@@ -102,50 +108,50 @@ struct shm_endpoint {
 	struct shm_cell *out_cells;
 	unsigned char (*out_units)[SHM_UNIT_BYTES];
 	unsigned char (*out_bulk)[SHM_BULK_UNIT_BYTES];
-	uint64_t out_next;                       /* cells filled so far */
-	uint64_t out_consumed;                   /* of these taken by the peer, as last seen */
-	uint64_t out_units_used, out_units_freed;/* a bit a unit; second: as last seen */
-	uint64_t out_bulk_used, out_bulk_freed;  /* the same of bulk units */
-	uint64_t tokens_used, tokens_done;       /* a bit a token; second: as last seen */
-	uint64_t tokens_borrowed;                /* a bit a token: has an owner in lent */
+	uint64_t out_next;                       /* number of cells filled so far */
+	uint64_t out_consumed;                   /* number of them that the peer had consumed when last read */
+	uint64_t out_units_used, out_units_freed;/* a bit per unit; units_freed as last read from the peer */
+	uint64_t out_bulk_used, out_bulk_freed;  /* the same for bulk units */
+	uint64_t tokens_used, tokens_done;       /* a bit per token; tokens_done as last read from the peer */
+	uint64_t tokens_borrowed;                /* a bit per token: the peer holds the buffer in borrowed[token] */
 	struct collet_transfer *borrowed[SHM_TOKENS];
-	uint64_t tokens_coop;                    /* a bit a token: was said to be moved by both ends when it was lent */
-	bool is_write_denied;                    /* the kernel does not let this end write the peer's memory */
-	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
-	uint64_t out_messages;                   /* begun so far */
-	uint32_t unanswered;                     /* short ones since one has come, up to SHM_ONE_WAY_AFTER */
-	uint64_t sent_bytes;                     /* of the first of them, */
-	enum shm_protocol sent_protocol;         /* which travels so */
-	struct shm_cell *in_rtrs;                /* the peer's */
+	uint64_t tokens_coop;                    /* a bit per token: offered for a cooperative copy */
+	bool is_write_denied;                    /* process_vm_writev() to the peer has failed */
+	struct collet_transfer_queue sends;      /* sends not yet, or not completely, published */
+	uint64_t out_messages;                   /* number of messages started so far */
+	uint32_t unanswered; /* short messages sent since the last received one, at most SHM_ONE_WAY_AFTER */
+	uint64_t sent_bytes;                     /* bytes of the first queued send already published */
+	enum shm_protocol sent_protocol;         /* protocol of that send */
+	struct shm_cell *in_rtrs;                /* RTR slots that the peer writes */
 
 	/* Receiving. */
 	struct shm_cell *in_cells;
 	unsigned char (*in_units)[SHM_UNIT_BYTES];
 	unsigned char (*in_bulk)[SHM_BULK_UNIT_BYTES];
-	uint64_t in_next;                        /* cells taken so far */
-	uint64_t in_reported;                    /* as last told to the peer */
-	uint64_t in_units_freed, in_bulk_freed, in_tokens_done; /* what this end has told */
-	uint64_t in_bulk_viewed;                 /* a bit a bulk unit: a view holds it */
+	uint64_t in_next;                        /* number of cells consumed so far */
+	uint64_t in_reported;                    /* the value of in_next last published to the peer */
+	uint64_t in_units_freed, in_bulk_freed, in_tokens_done; /* the values last published to the peer */
+	uint64_t in_bulk_viewed;                 /* a bit per bulk unit: a view holds it */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
 	struct shm_cell *out_rtrs;
-	uint64_t in_posted, in_messages;         /* receives posted, and messages that have come for them, so far */
-	uint32_t early_count;                    /* messages in a row that had come when they were asked for */
+	uint64_t in_posted, in_messages;         /* numbers of receives posted and of messages started so far */
+	uint32_t early_count;                    /* messages in a row that had arrived before their receive */
 	const struct collet_arena_map *peer_arena;
-	pid_t peer_pid;                          /* in this process's pid namespace */
+	pid_t peer_pid;                          /* in this process's pid namespace; 0 if the peer cannot be read */
 	uint64_t peer_nonce, peer_nonce_address;
 
-	/* Learning which way is better, if it measures. */
-	bool is_follower;                        /* in exchanges, the other end decides, if it sends any */
+	/* Protocol tuning, if is_tuned. */
+	bool is_follower;                        /* in exchanges the other end decides */
 	struct shm_tuning tuning[SHM_CALL_CLASSES];
-	uint8_t cma_classes[SHM_CALL_CLASSES];   /* as wanted now: changes only when a call has ended */
+	uint8_t cma_classes[SHM_CALL_CLASSES];   /* the current choice by class; changes only when a call has ended */
 
-	/* The rest is for opening, sleeping and closing. */
+	/* Opening, sleeping and closing. */
 	int socket;
 	int peer_event_fd;
-	pid_t owner_pid;                         /* the process that opened it: a forked child must not act for it */
+	pid_t owner_pid;                         /* the process that opened it; a forked child must not act for it */
 	bool is_in_epoll;
-	uint64_t nonce;                          /* read by the peer, to see that it reads the right process */
+	uint64_t nonce;                          /* the peer reads it to check that it reads the right process */
 	struct collet_arena *arena;
 	struct collet_arena_map *peer_arena_ref;
 	struct collet_wake *wake;
@@ -157,13 +163,13 @@ struct shm_endpoint {
 	uint32_t inbox_fd_count;
 };
 
-/* Counters may be read by another thread at any time, so they are stored whole. */
+/* Adds to a counter. Another thread may read it at any time, so the store is atomic. */
 static inline void shm_count(uint64_t *counter, uint64_t more)
 {
 	__atomic_store_n(counter, *counter + more, __ATOMIC_RELAXED);
 }
 
-/* Do ranks outnumber cores? */
+/* True if ranks outnumber cores. */
 static inline bool shm_is_oversubscribed(const struct shm_endpoint *shm)
 {
 	return shm->wake->shared_cpu != 0;
@@ -171,55 +177,57 @@ static inline bool shm_is_oversubscribed(const struct shm_endpoint *shm)
 
 /* shm_hello.c */
 collet_status collet_shm_fail_peer(const struct shm_endpoint *shm, collet_status status, const char *what);
-/* The same with the system's words (errno); COLLET_ERR_SYSTEM. */
+/* Does the same with the text of errno; returns COLLET_ERR_SYSTEM. */
 collet_status collet_shm_fail_system(const struct shm_endpoint *shm, const char *what);
-/* COLLET_PENDING when the socket has no room. */
+/* Sends a hello with its descriptors. COLLET_PENDING if the socket has no room. */
 collet_status collet_shm_send_hello(const struct shm_endpoint *shm, const struct shm_hello *hello, const int *fds,
 	uint32_t count);
-/* Reads on until shm->inbox holds a whole hello; COLLET_PENDING until then. */
+/* Reads until shm->inbox holds a whole hello; COLLET_PENDING until then. */
 collet_status collet_shm_receive_hello(struct shm_endpoint *shm);
-/* The next descriptor that came, once, now the caller's; -1 if there is none. *next begins at 0. */
+/* Returns the next received descriptor, which the caller then owns; -1 if there is none. *next starts at 0. */
 int collet_shm_next_descriptor(struct shm_endpoint *shm, uint32_t *next);
-/* Those that nobody took. */
+/* Closes the received descriptors that nobody has claimed. */
 void collet_shm_close_descriptors(struct shm_endpoint *shm);
 
 /* shm_connect.c */
 collet_status collet_shm_open(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config);
 collet_status collet_shm_open_progress(struct collet_endpoint *endpoint);
-/* Lets go of socket, descriptors and mappings, and of what the peer may have sent and nobody read. */
+/* Releases the socket, descriptors and mappings, and those in hellos that were received but not read. */
 void collet_shm_free_resources(struct shm_endpoint *shm, bool forked);
 
 /* shm_send.c */
-/* Publishes what there is room for; a bounded share of a long message, however fast the peer reads. */
+/* Publishes queued sends while there is room. Sends a bounded part of a long message, however fast the peer reads. */
 void collet_shm_send_some(struct shm_endpoint *shm);
-/* A message that fits into cells or into one run of units, with nothing in its way. */
+/* Sends a message that fits into cells or into one run of units, if the queue is empty. */
 enum collet_try_result collet_shm_try_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
-/* Also collects what was lent; returns how many sends were settled. */
+/* Sends, and completes the sends whose buffers the peer has released. Returns the number of completed sends. */
 uint32_t collet_shm_send(struct shm_endpoint *shm);
-/* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
+/* True if collet_shm_send() could make progress. Reads the peer's words with seq_cst. */
 bool collet_shm_can_send(const struct shm_endpoint *shm);
 
 /* shm_put.c */
-/* Tells the sender where the receive that is about to be queued wants its bytes, if it may write there. */
+/* Publishes an RTR for the receive that is about to be queued, if the sender may write there. */
 void collet_shm_publish_rtr(struct shm_endpoint *shm, struct collet_transfer *transfer);
-/* What it has been told. */
+/* Returns the kind of RTR that was published for a receive. */
 static inline enum shm_rtr shm_rtr_of(const struct collet_transfer *transfer)
 {
 	return (enum shm_rtr)transfer->transport_private[2];
 }
-/* The line of the receive of this number, from 1 on. */
+/* Returns the RTR slot of the receive with this number (from 1). */
 static inline struct shm_cell *shm_rtr_slot(struct shm_cell *rtrs, uint64_t number)
 {
 	return &rtrs[(number - 1) % SHM_RTR_SLOTS];
 }
-/* Is that what the receive of this number, whose line it is, waits for? *where is what it says of its place. */
+/* True if the slot holds an RTR of this kind and number for this message. *location is then where it wants the
+ * bytes. */
 bool collet_shm_match_rtr(const struct shm_cell *slot, uint64_t number, const struct collet_message *message,
 	enum shm_rtr kind, uint64_t *location);
-/* May the first send, the next message, be written to where the peer wants it, which is in its arena? */
+/* True if the first send can be put into the peer's arena, where its RTR wants it. */
 bool collet_shm_may_put(const struct shm_endpoint *shm);
-/* Writes it there. False: the conduit has failed. */
+/* Puts the first send. False if the endpoint has failed. */
 bool collet_shm_put(struct shm_endpoint *shm);
-/* This end touches the peer's memory, for the message of this number, from here, if the peer lets it, to there. */
+/* Brackets an access to the peer's memory for the message of this number. Begin returns false if the peer has closed;
+ * the end must be called in both cases. */
 bool collet_shm_access_begin(struct shm_endpoint *shm, uint64_t number);
 void collet_shm_access_end(struct shm_endpoint *shm);
 
@@ -228,7 +236,7 @@ static inline unsigned shm_call_class(const struct collet_transfer *transfer)
 {
 	return (uint8_t)(transfer->flags >> COLLET_TRANSFER_CALL_CLASS_SHIFT);
 }
-/* A message of this call, which could be read, goes so, or does not. mutual: its peer sends, too. */
+/* Records the protocol of a CMA-capable message of this call class. is_exchange: its peer sends too. */
 void collet_shm_tuning_sent(struct shm_endpoint *shm, unsigned call_class, bool is_exchange, bool by_cma);
 void collet_shm_report_call_time(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes, uint64_t ticks);
 
@@ -236,55 +244,56 @@ void collet_shm_report_call_time(struct collet_endpoint *endpoint, uint32_t call
 struct shm_range {
 	uint64_t offset, bytes;
 };
-/* How a message that is shared stands. */
+/* The state of a cooperative copy. */
 enum shm_coop_state {
-	SHM_COOP_UNCLAIMED,  /* pieces are left to be taken */
-	SHM_COOP_WRITING,    /* the sender still writes */
-	SHM_COOP_COMPLETE,   /* it is all there */
-	SHM_COOP_FAILED      /* the sender could not write: nothing that it has taken counts */
+	SHM_COOP_UNCLAIMED,  /* some ranges are not claimed */
+	SHM_COOP_WRITING,    /* all ranges are claimed; the sender still writes */
+	SHM_COOP_COMPLETE,   /* all bytes have been copied */
+	SHM_COOP_FAILED      /* the sender could not write; its claims do not count */
 };
-/* May ordinary memory of so many bytes be moved by both ends, as far as this one knows? Not where ranks outnumber
- * cores: the core of who helps is somebody else's then. */
+/* True if a message of this size in ordinary memory may be copied by both ends, as far as this end knows. False where
+ * ranks outnumber cores, because the helper's core then belongs to another rank. */
 bool collet_shm_may_coop(const struct shm_endpoint *shm, uint64_t bytes);
-/* The receiver: the next piece to read of the message that is being read; false: none is left. */
+/* Claims the next range of the message that this end receives; false if none is left. */
 bool collet_shm_claim_range(struct shm_endpoint *shm, struct shm_range *range);
 enum shm_coop_state collet_shm_coop_state(const struct shm_endpoint *shm);
-/* Is there something lent that this end can go on with by itself? */
+/* True if this end can read more of a borrowed message now. */
 bool collet_shm_can_read(const struct shm_endpoint *shm);
-/* The sender: would it move a part of so many bytes that it lends so? */
+/* True if the sender would copy a part of a borrowed message of this protocol and size. */
 bool collet_shm_may_coop_write(const struct shm_endpoint *shm, enum shm_protocol kind, uint64_t bytes);
-/* Is there a piece for this end to write? */
+/* True if there is a range for this end to write. */
 bool collet_shm_can_coop_write(const struct shm_endpoint *shm);
-/* Writes pieces of what it has lent; a bounded share in a call. */
+/* Writes ranges of borrowed messages, at most SHM_PUT_MAX bytes or one more range in a call. */
 void collet_shm_coop_write(struct shm_endpoint *shm);
 
 /* shm_receive.c */
-/* Returns how many receives were settled. What the peer has lent is read only if it is said here: whoever has just
- * posted a receive may have something to post that the peer waits for, and would keep it waiting for a whole copy. */
+/* Receives messages; returns the number of completed receives. may_read: also reads borrowed buffers. A rank that has
+ * just posted a receive passes false: it may still have to post something that the peer waits for, and a whole copy
+ * would delay that. */
 uint32_t collet_shm_receive(struct shm_endpoint *shm, bool may_read);
 enum collet_try_result collet_shm_try_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 bool collet_shm_is_recv_ready(struct collet_endpoint *endpoint, uint64_t bytes);
 void collet_shm_release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 bool collet_shm_peek(struct collet_endpoint *endpoint, struct collet_message *message);
-/* Is there a cell that has not been taken? With seq_cst, for the same purpose. */
+/* True if a cell has not been consumed. Loads with seq_cst, as collet_shm_can_send() does. */
 bool collet_shm_has_next_cell(const struct shm_endpoint *shm);
 
 /* shm.c */
-/* Ends the conduit: takes this rank's memory back, settles everything lent. Returns how many that were. */
+/* Ends the endpoint: revokes the peer's access to this rank's memory and completes every transfer. Returns how many. */
 uint32_t collet_shm_fail(struct shm_endpoint *shm, collet_status status);
-/* The same because the peer is gone; why: "has closed its connection". */
+/* Does the same because the peer is gone. why: for example "has closed its connection". */
 uint32_t collet_shm_lose_peer(struct shm_endpoint *shm, const char *why);
-/* The peer, for sentences: "rank 3 on node7 (pid 1234)". The buffer is the caller's. */
+/* Writes the peer's name for sentences: "rank 3 on node7 (pid 1234)". The buffer is the caller's. */
 const char *collet_shm_peer_name(const struct shm_endpoint *shm, char *text, size_t bytes);
 
-/* Publishes what the peer may be waiting for, and wakes it if it sleeps. Release, pairing with the peer's acquire of
- * the same word.
+/* Stores a word that the peer may wait for, and wakes the peer if it sleeps. Release, pairing with the peer's acquire
+ * of the same word.
  *
- * Of the two ends at least one must see the other: whoever tells stores the word and then loads `sleeping`, whoever
- * goes to sleep stores `sleeping` and then loads the words (arm()); on both sides the load must not be done before the
- * store is seen. Told with seq_cst that costs the teller, at each message, to wait until the line is its own, a trip to
- * the other core. So where the kernel offers it the one that goes to sleep, which is in no hurry, has it run a barrier
- * on all cores where the other may be (membarrier), and the teller needs none. */
+ * At least one of the two ends must see the other's store. The publisher stores the word and then loads `sleeping`. The
+ * end that goes to sleep stores `sleeping` and then loads the words (arm()). On both sides the load must not happen
+ * before the store is visible. A seq_cst store would guarantee that, but each message would then wait until the sender
+ * owns the cache line, a round trip to the other core. Where the kernel offers membarrier, the end that goes to sleep
+ * runs a barrier on all cores of the other instead. It is in no hurry, and the publisher then needs no barrier. */
 void collet_shm_wake(struct shm_endpoint *shm);
 static inline void shm_publish(struct shm_endpoint *shm, _Atomic uint64_t *word, uint64_t value)
 {

@@ -1,5 +1,4 @@
-/* The messages by which two ends of an shm conduit open it (see shm_connect.c), with the descriptors that come
- * along. */
+/* Sends and receives the hellos of an shm connection setup, with their descriptors. See shm_connect.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +23,7 @@ collet_status collet_shm_fail_system(const struct shm_endpoint *shm, const char 
 	return collet_shm_fail_peer(shm, COLLET_ERR_SYSTEM, text);
 }
 
-/* What the socket says of a peer that has closed its end is no fault of this machine's. */
+/* Reports an error of the socket. A peer that has closed its end is no error of this host. */
 static collet_status fail_socket(const struct shm_endpoint *shm, const char *what)
 {
 	if (errno == EPIPE || errno == ECONNRESET)
@@ -60,7 +59,7 @@ collet_status collet_shm_send_hello(const struct shm_endpoint *shm, const struct
 	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket took half a message");
 }
 
-/* Keeps what came along; more than belongs there is closed. */
+/* Keeps the received descriptors, and closes those beyond the expected number. */
 static void keep_descriptors(struct shm_endpoint *shm, struct msghdr *message)
 {
 	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {

@@ -1,5 +1,7 @@
-/* Bytes in the words of cells: small messages travel there. Words are copied whole, the last one in as few parts as its
- * bytes need, since a call of memcpy() for a handful of bytes costs more than all the rest. */
+/* Copies payload into and out of the words of cells.
+ *
+ * Whole words are copied as such. The last word is assembled from at most three parts, because calling memcpy() for a
+ * few bytes costs more than the rest of the copy. */
 #ifndef COLLET_TRANSPORT_SHM_SHM_PAYLOAD_H
 #define COLLET_TRANSPORT_SHM_SHM_PAYLOAD_H
 
@@ -7,7 +9,7 @@
 
 #include "transport/shm/shm_region.h"
 
-/* How many cells a message of so many bytes takes. */
+/* Returns the number of cells of an inline message of this size. */
 static inline unsigned shm_inline_cells(uint64_t bytes)
 {
 	return bytes <= SHM_CELL_BYTES
@@ -15,7 +17,7 @@ static inline unsigned shm_inline_cells(uint64_t bytes)
 		       : 1 + (unsigned)((bytes - SHM_CELL_BYTES + SHM_NEXT_CELL_BYTES - 1) / SHM_NEXT_CELL_BYTES);
 }
 
-/* Fewer than 8 bytes. */
+/* Loads fewer than 8 bytes into the low end of a word. */
 static inline uint64_t shm_load_tail(const unsigned char *from, size_t bytes)
 {
 	uint64_t word = 0;
@@ -39,6 +41,7 @@ static inline uint64_t shm_load_tail(const unsigned char *from, size_t bytes)
 	return word;
 }
 
+/* Stores fewer than 8 bytes from the low end of a word. */
 static inline void shm_store_tail(unsigned char *to, uint64_t word, size_t bytes)
 {
 	if (bytes & 4) {
@@ -57,7 +60,7 @@ static inline void shm_store_tail(unsigned char *to, uint64_t word, size_t bytes
 		*to = (unsigned char)word;
 }
 
-/* Into the words of a cell from `word` on; as many bytes as they hold at most. */
+/* Stores bytes into the words of a cell, starting at `word`. The caller makes sure that they fit. */
 static inline void shm_store_bytes(struct shm_cell *cell, unsigned word, const unsigned char *from, size_t bytes)
 {
 	for (; bytes >= 8; bytes -= 8, from += 8, word++) {
@@ -69,6 +72,7 @@ static inline void shm_store_bytes(struct shm_cell *cell, unsigned word, const u
 		atomic_store_explicit(&cell->word[word], shm_load_tail(from, bytes), memory_order_relaxed);
 }
 
+/* Loads bytes from the words of a cell, starting at `word`. */
 static inline void shm_load_bytes(const struct shm_cell *cell, unsigned word, unsigned char *to, size_t bytes)
 {
 	for (; bytes >= 8; bytes -= 8, to += 8, word++) {

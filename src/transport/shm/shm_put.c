@@ -1,20 +1,24 @@
-/* Pushing: a receive that is posted in time tells the sender, in a line of shared memory (an offer), where its bytes
- * belong. If that is in this rank's arena, a sender that has just made them (COLLET_TRANSFER_IN_CACHE) writes them
- * there, through its mapping of the arena, while they are in its own cache. The receiver only finds a cell that says
- * so. Where cores share no cache, lines that a peer has just written are dear to fetch and cheap to overwrite.
+/* Puts messages into the receive buffer. A receive that is posted early enough publishes an RTR (ready to receive) in a
+ * slot of shared memory, which says where its bytes belong.
  *
- * The i-th message fits the i-th receive. An offer names the message that the receive expects, so nothing is written
- * for a mismatch; a slot is used again only when its last message has come, so nobody reads one that is being written.
+ * If that is in the receiver's arena, a sender that has just made the bytes (COLLET_TRANSFER_IN_CACHE) writes them
+ * there through its mapping, while they are in its own cache. The receiver gets only a cell that says so. Where cores
+ * share no cache, lines that a peer has just written are slow to fetch and fast to overwrite.
  *
- * Before it writes, the sender says so (`touching`) and asks whether the peer has closed; who closes says so and waits
- * for the other's write to end. */
+ * The i-th message belongs to the i-th receive. An RTR names the message that the receive expects, so nothing is
+ * written for a mismatch. A slot is reused only when its last message has come, so nobody reads a slot that is being
+ * written.
+ *
+ * Before it writes, the sender stores `accessing` and checks whether the peer has closed. A closing end stores `closed`
+ * and waits for the other's write to end. */
 #include <string.h>
 
 #include "transport/shm/shm_endpoint.h"
 
 bool collet_shm_access_begin(struct shm_endpoint *shm, uint64_t number)
 {
-	/* The peer's revoke_access() stores `closed`, then loads `touching`; here the other way round, all seq_cst. */
+	/* The peer's revoke_access() stores `closed`, then loads `accessing`. Here the order is reversed; all four are
+	 * seq_cst. */
 	atomic_store_explicit(&shm->mine->accessing, number, memory_order_seq_cst);
 	return atomic_load_explicit(&shm->theirs->closed, memory_order_seq_cst) == 0;
 }
@@ -32,7 +36,7 @@ static void fill(struct shm_cell *slot, unsigned word, uint64_t value)
 	atomic_store_explicit(&slot->word[word], value, memory_order_relaxed);
 }
 
-/* What kind of place it has that the sender may write to. */
+/* Returns the kind of RTR for a receive, and where the sender may write. */
 static enum shm_rtr rtr_kind(const struct shm_endpoint *shm, const struct collet_transfer *transfer,
 	uint64_t *location)
 {
@@ -49,7 +53,7 @@ static enum shm_rtr rtr_kind(const struct shm_endpoint *shm, const struct collet
 void collet_shm_publish_rtr(struct shm_endpoint *shm, struct collet_transfer *transfer)
 {
 	const uint64_t number = shm->in_posted + 1;
-	/* The message that has come last may still be written, and its line is not used again before it is whole. */
+	/* The last message may still be in progress, and its slot is not reused before it is complete. */
 	const uint64_t completed_count = shm->in_messages - (shm->incoming.protocol != 0);
 	uint64_t location;
 	const enum shm_rtr kind =
@@ -65,7 +69,7 @@ void collet_shm_publish_rtr(struct shm_endpoint *shm, struct collet_transfer *tr
 	fill(slot, 5, kind);
 	fill(slot, 6, shm_coop_word(number, 0));
 	fill(slot, 7, shm_coop_word(number, 0));
-	/* Release, pairing with the acquire in the peer's collet_shm_match_rtr(): line and place are complete. */
+	/* Release, pairing with the acquire in the peer's collet_shm_match_rtr(): the slot is complete. */
 	atomic_store_explicit(&slot->word[0], number, memory_order_release);
 }
 
@@ -85,8 +89,8 @@ bool collet_shm_match_rtr(const struct shm_cell *slot, uint64_t number, const st
 	return collet_message_equal(&wanted, message) && word[5] == kind;
 }
 
-/* Where the peer wants the next message, in its arena; NULL: it has not said, or this message is another. What it says
- * is bounded before it is used. */
+/* Returns where the peer wants the next message in its arena; NULL if there is no RTR, or it is for another message.
+ * The peer's offset is bounded before it is used. */
 static unsigned char *rtr_target(const struct shm_endpoint *shm, const struct collet_message *message)
 {
 	const struct collet_arena_map *arena = shm->peer_arena;

@@ -1,6 +1,6 @@
-/* Receiving: cells are taken in order, and what they say is brought to the first receive.
+/* Receives messages: consumes cells in order and brings each message to the first receive.
  *
- * Cells come from the peer: each word is loaded once, and is bounded before it is used. */
+ * Cells are written by the peer. Each word is loaded once, and bounded before it is used. */
 #include <string.h>
 
 #include "core/status.h"
@@ -39,7 +39,8 @@ static void free_bulk(struct shm_endpoint *shm, unsigned first, unsigned count)
 
 /* ---- Messages that come in runs of units --------------------------------------------------------------------- */
 
-/* Has the receiver use for the run where it lies, and would it leave enough others for the sender to go on? */
+/* True if the receiver may view the run in place: it wants a view, and enough other units remain for the sender to
+ * continue. */
 static inline bool may_view(const struct shm_endpoint *shm, bool bulk, unsigned first, unsigned count)
 {
 	if (!shm_wants_view(shm->receives.first))
@@ -49,7 +50,7 @@ static inline bool may_view(const struct shm_endpoint *shm, bool bulk, unsigned 
 	return shm_find_run(~(shm->in_bulk_viewed | shm_bits(first, count)), SHM_CONTIGUOUS_UNITS) >= 0;
 }
 
-/* Takes the run that the next cell names. False: it fails the conduit. */
+/* Consumes the run that the next cell names. False if the cell is invalid; the caller then fails the endpoint. */
 static inline bool consume_run(struct shm_endpoint *shm, bool bulk)
 {
 	struct shm_incoming *incoming = &shm->incoming;
@@ -84,7 +85,7 @@ static inline bool consume_run(struct shm_endpoint *shm, bool bulk)
 	return true;
 }
 
-/* True: there was something to take. */
+/* Consumes the next run of the current message. False if it has not come yet, or is invalid. */
 static bool receive_next_run(struct shm_endpoint *shm)
 {
 	const uint64_t stamp = shm_next_stamp(shm, memory_order_acquire);
@@ -98,14 +99,14 @@ static bool receive_next_run(struct shm_endpoint *shm)
 
 /* ---- Messages ----------------------------------------------------------------------------------------------- */
 
-/* Takes the cells of an inline message, and its bytes to where they belong, if anywhere. False: it fails the
- * conduit. */
+/* Consumes the cells of an inline message and copies its bytes to `to`, if not NULL. False if a cell is invalid and the
+ * endpoint has failed. */
 static inline bool receive_inline(struct shm_endpoint *shm, uint64_t bytes, unsigned char *to)
 {
 	const unsigned cells = shm_inline_cells(bytes);
 	for (unsigned i = 1; i < cells; i++) {
 		const uint64_t position = shm->in_next + i;
-		/* Relaxed: it was there before the first cell, whose stamp has been acquired. */
+		/* Relaxed: it was written before the first cell, whose stamp has been acquired. */
 		const uint64_t stamp = atomic_load_explicit(&shm_cell_after(shm, i)->word[0], memory_order_relaxed);
 		if ((uint32_t)stamp != (uint32_t)(position + 1) || stamp_kind(stamp) != SHM_NEXT_CELL) {
 			(void)collet_shm_fail_corrupt(shm, "the rest of a message is missing");
@@ -132,14 +133,14 @@ uint32_t collet_shm_fail_corrupt(struct shm_endpoint *shm, const char *detail)
 	return collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
 
-/* The first receive expected something else: it says what came instead, and the message is dropped. */
+/* Completes the first receive as a mismatch, with the header of the message that came. The message is dropped. */
 static void complete_mismatch(struct shm_endpoint *shm, const struct collet_message *actual)
 {
 	shm->receives.first->message = *actual;
 	collet_transfer_queue_complete(&shm->receives, &shm->endpoint, COLLET_ERR_MISMATCH);
 }
 
-/* Takes the next cell, a message's first, for the first receive. */
+/* Starts the message whose first cell is next, for the first receive. */
 static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 {
 	struct shm_incoming *incoming = &shm->incoming;
@@ -184,14 +185,15 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 uint32_t collet_shm_receive(struct shm_endpoint *shm, bool may_read)
 {
 	const uint32_t before = shm->endpoint.posted;
-	/* A bounded share of a long message in a call, however fast the peer is: others wait for their turn too. */
+	/* A call moves a bounded part of a long message, however fast the peer is: others wait for their turn too. */
 	unsigned runs = 0;
 	while (shm->endpoint.status == COLLET_OK) {
 		if (shm_uses_runs(shm->incoming.protocol)) {
 			if (++runs == SHM_RUNS_PER_CALL || !receive_next_run(shm))
 				break;
 		} else if (shm->incoming.protocol) {
-			/* What is only given back costs nothing, and nobody makes progress for it. */
+			/* A dropped message is only released. That costs nothing, and no posted receive would make
+			 * progress for it. */
 			if (may_read || shm->incoming.is_dropped)
 				collet_shm_progress_borrowed(shm);
 			break;
@@ -230,14 +232,14 @@ void collet_shm_release_view(struct collet_endpoint *endpoint, struct collet_tra
 	shm_release_token(shm, (uint32_t)detail);
 }
 
-/* The whole message travels at once, not its first line alone. */
+/* Prefetches the next cells, so that all lines of an inline message travel together. */
 static inline void prefetch_next_cells(const struct shm_endpoint *shm, uint64_t bytes)
 {
 	for (unsigned i = 1; bytes > SHM_CELL_BYTES && bytes <= SHM_INLINE_BYTES && i < shm_inline_cells(bytes); i++)
 		__builtin_prefetch(shm_cell_after(shm, i));
 }
 
-/* A message that is a single run of units, which the next cell names. */
+/* Receives a message that is one run of units, which the next cell names. False if it is anything else. */
 static bool try_receive_run(struct shm_endpoint *shm, struct collet_transfer *transfer)
 {
 	const uint64_t location = shm_next_cell_word(shm, 4);
@@ -257,8 +259,9 @@ static bool try_receive_run(struct shm_endpoint *shm, struct collet_transfer *tr
 	return true;
 }
 
-/* The sender is ahead of this rank, as a root's or a leaf's are: then the next message has mostly come, too, and its
- * lines travel while this one is worked on. Else the sender is about to write just these lines, and is left alone. */
+/* Prefetches the next message if the sender is ahead of this rank, as a broadcast's root is. Most of that message has
+ * then arrived too, and its lines travel while this one is processed. Otherwise the sender is about to write exactly
+ * these lines, and they are left alone. */
 static inline void prefetch_next_message(struct shm_endpoint *shm)
 {
 	if (++shm->early_count < SHM_PREFETCH_AFTER)
@@ -308,7 +311,7 @@ enum collet_try_result collet_shm_try_recv(struct collet_endpoint *endpoint, str
 	shm_count_received(shm, transfer);
 	shm->in_posted++;
 	shm->in_messages++;
-	if (!shm->unanswered)  /* else this is the answer, and the sender may wait for ours in turn */
+	if (!shm->unanswered)  /* else this is an answer, and the sender may wait for ours in turn */
 		prefetch_next_message(shm);
 	shm->unanswered = 0;
 	transfer->status = COLLET_OK;
@@ -333,7 +336,7 @@ bool collet_shm_peek(struct collet_endpoint *endpoint, struct collet_message *me
 	shm->is_peeked = true;
 	if (endpoint->status != COLLET_OK)
 		return false;
-	/* The rest of a message that is being dropped is in the way. */
+	/* The rest of a dropped message comes before the next header. */
 	if (shm->incoming.protocol)
 		(void)collet_shm_receive(shm, true);
 	if (endpoint->status != COLLET_OK || shm->incoming.protocol)

@@ -5,11 +5,11 @@
 
 #include "transport/shm/shm_endpoint.h"
 
-/* What a settled view holds until release(), in transfer->transport_private[0]. */
+/* What a view holds until release_view(), in transfer->transport_private[0]. */
 enum { SHM_HOLDS_NOTHING, SHM_HOLDS_UNITS, SHM_HOLDS_BULK, SHM_HOLDS_TOKEN };
 
-/* Later loads are not satisfied before earlier reads of memory that somebody else may be writing. ThreadSanitizer does
- * not know fences; it is used between threads, which have SHM_SAME_PROCESS's handshake instead. */
+/* Orders earlier reads of memory that the peer may be writing before later loads. ThreadSanitizer does not know fences.
+ * It is used between threads, where the SHM_SAME_PROCESS handshake protects the reads. */
 static inline void shm_fence_reads(void)
 {
 #ifndef __SANITIZE_THREAD__
@@ -17,10 +17,10 @@ static inline void shm_fence_reads(void)
 #endif
 }
 
-/* The next cell's stamp; 0 when there is none yet. */
+/* Returns the stamp of the next cell; 0 if it is not filled yet. */
 static inline uint64_t shm_next_stamp(const struct shm_endpoint *shm, memory_order order)
 {
-	/* Acquire or stronger, pairing with the store in the peer's publish(). */
+	/* Acquire or stronger, pairing with the store in the peer's publish() (shm_send.c). */
 	const uint64_t stamp = atomic_load_explicit(&shm_cell_at(shm->in_cells, shm->in_next)->word[0], order);
 	return (uint32_t)stamp == (uint32_t)(shm->in_next + 1) ? stamp : 0;
 }
@@ -35,22 +35,23 @@ static inline uint64_t shm_next_cell_word(const struct shm_endpoint *shm, unsign
 	return atomic_load_explicit(&shm_cell_after(shm, 0)->word[word], memory_order_relaxed);
 }
 
-/* Tells the sender, every quarter of a lap, that its cells can be filled again. Nobody waits for one cell: a sender
- * that finds all cells full finds three quarters of them free later. */
+/* Consumes cells, and tells the sender so every quarter of a lap. No sender waits for a single cell: one that finds all
+ * cells full later finds three quarters of them free. */
 static inline void shm_consume_cells(struct shm_endpoint *shm, unsigned count)
 {
 	shm->in_next += count;
 	if (shm->in_next - shm->in_reported < SHM_CELLS / 4)
 		return;
 	shm->in_reported = shm->in_next;
-	/* Pairs with the acquire in the peer's has_cell(): the cells have been read. */
+	/* Pairs with the acquire in the peer's has_cells(): the cells have been read. */
 	shm_publish(shm, &shm->mine->cells_consumed, shm->in_next);
 }
 
+/* Gives a borrowed buffer back to the sender. */
 static inline void shm_release_token(struct shm_endpoint *shm, uint32_t token)
 {
 	shm->in_tokens_done ^= (uint64_t)1 << token;
-	/* Pairs with the acquire in the peer's collect(): the buffer has been read. */
+	/* Pairs with the acquire in the peer's complete_released(): the buffer has been read. */
 	shm_publish(shm, &shm->mine->tokens_done, shm->in_tokens_done);
 }
 
@@ -60,6 +61,7 @@ static inline void shm_count_received(struct shm_endpoint *shm, const struct col
 	shm_count(&shm->endpoint.stats.bytes_received, transfer->message.bytes);
 }
 
+/* Completes the first receive. holds and detail say what release_view() has to give back to the sender. */
 static inline void shm_complete_first(struct shm_endpoint *shm, const void *view, uint64_t holds, uint64_t detail)
 {
 	struct collet_transfer *transfer = shm->receives.first;
@@ -75,7 +77,7 @@ static inline bool shm_wants_view(const struct collet_transfer *transfer)
 	return transfer->flags & COLLET_TRANSFER_VIEW;
 }
 
-/* Has the peer taken its memory back? */
+/* True if the peer has revoked access to its memory. */
 static inline bool shm_is_peer_closed(const struct shm_endpoint *shm)
 {
 	/* Acquire or stronger, pairing with the store in the peer's revoke_access(). */

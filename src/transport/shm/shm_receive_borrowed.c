@@ -25,8 +25,8 @@ static void fail_cma_read(struct shm_endpoint *shm, int error)
 	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
 
-/* Reads a piece out of the peer's memory, and with the last one, or each that may be it, its nonce: the process that is
- * read must still be the one that was met. */
+/* Reads a range of the peer's memory by process_vm_readv. The last range, or each one that may be the last, comes with
+ * the peer's nonce: the process that was read must still be the one of the connection setup. */
 static bool read_range_cma(struct shm_endpoint *shm, struct shm_range range)
 {
 	const struct shm_incoming *incoming = &shm->incoming;
@@ -61,8 +61,8 @@ static void copy_range(struct shm_endpoint *shm, struct shm_range range)
 		range.bytes);
 }
 
-/* Copies a piece from a thread of this process. Its close() waits meanwhile, so that nobody reads a buffer that has
- * gone back to its owner. */
+/* Copies a range from a thread of this process. That thread's close() waits meanwhile, so that nobody reads a buffer
+ * that its owner has back. */
 static bool copy_range_guarded(struct shm_endpoint *shm, struct shm_range range)
 {
 	const bool is_allowed = collet_shm_access_begin(shm, shm->in_messages);
@@ -72,7 +72,7 @@ static bool copy_range_guarded(struct shm_endpoint *shm, struct shm_range range)
 	return is_allowed;
 }
 
-/* Moves a piece. False: the conduit has failed. */
+/* Reads a range. False if the endpoint has failed. */
 static bool read_range(struct shm_endpoint *shm, struct shm_range range)
 {
 	switch (shm->incoming.protocol) {
@@ -86,7 +86,7 @@ static bool read_range(struct shm_endpoint *shm, struct shm_range range)
 	}
 }
 
-/* Moves the next slice of what this end reads alone. True: that was the last one. */
+/* Reads the next slice of a message that this end reads alone. True if it was the last one. */
 static bool read_slice(struct shm_endpoint *shm)
 {
 	struct shm_incoming *incoming = &shm->incoming;
@@ -98,7 +98,7 @@ static bool read_slice(struct shm_endpoint *shm)
 	return incoming->done_bytes == incoming->bytes;
 }
 
-/* Moves pieces of what the sender may move as well, as much as a slice is. True: all of it is there. */
+/* Reads ranges of a cooperative copy, about a slice in a call. True if the whole message is there. */
 static bool read_coop(struct shm_endpoint *shm)
 {
 	struct shm_range range;
@@ -106,7 +106,7 @@ static bool read_coop(struct shm_endpoint *shm)
 		if (!read_range(shm, range))
 			return false;
 	const enum shm_coop_state coop_state = collet_shm_coop_state(shm);
-	/* Then all of it is read, from the beginning: done is 0. */
+	/* On failure this end reads all of it from the beginning: done_bytes is 0. */
 	shm->incoming.is_coop = coop_state != SHM_COOP_FAILED;
 	return coop_state == SHM_COOP_COMPLETE;
 }

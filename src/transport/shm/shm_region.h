@@ -1,28 +1,29 @@
-/* The memory that the two ends of an shm conduit share: what lies where, and who writes it.
+/* Lays out the memory that the two ends of an shm endpoint share, and says who writes which part.
  *
- * Everything that one end writes is read by the other as untrusted: it is copied out once, and each number in it is
- * bounded before use.
+ * Each end treats what the other has written as untrusted. It loads each word once and bounds each number before use.
  *
- *	side[i]     what end i tells: what it has taken, whether it sleeps, whether it has revoked its memory
- *	cells[i]    headers of the messages from end i, one cache line each, which is written by end i alone
- *	units[i]    payload of those of its messages that do not fit into their cell
- *	bulk[i]     payload of longer ones, which flows through: in larger units, with an account of its own; where
- *	            ranks outnumber cores also of shorter ones for which there is no room among the others
+ *	side[i]     what end i publishes: what it has consumed, whether it sleeps, whether it has revoked its memory
+ *	rtrs[i]     receives of end i that are ready for the sender to write to
+ *	cells[i]    headers of the messages from end i, one cache line each, written by end i alone
+ *	units[i]    payload of those of its messages that do not fit into their cells
+ *	bulk[i]     payload of longer messages, in larger units with their own bit masks. Where ranks outnumber cores,
+ *	            also of shorter messages for which units[] has no room
  *
- * A cell is its own flag: its first word is a stamp that names the cell's position in the stream of cells, so that one
- * transfer of one cache line carries flag, header and up to 40 bytes. Up to 168 more follow in the next cells, which a
- * receiver that knows what it waits for asks for together with the first: one after the other they would cost a
- * transfer each. These have stamps too, so that nothing left from an earlier lap is ever taken for one.
+ * A cell is its own flag: its first word is a stamp that contains the cell's position in the stream of cells. So one
+ * transfer of one cache line carries flag, header and up to 40 bytes of payload. Up to 168 more bytes follow in the
+ * next cells. A receiver that knows what it expects fetches these together with the first one; fetched one after the
+ * other, each would cost a cache miss. They have stamps too, so a cell left from an earlier lap is never mistaken for
+ * one of them.
  *
- * Payload lies in runs of units, contiguous, so that a receiver can work on it in place. Runs are handed back one by
- * one in any order: a view that is held for long keeps its own units and no others. The account is two words with a bit
- * for each unit: the sender toggles a unit's bit in its own (private) word when it fills it, the receiver in
- * `units_freed` when it is done; where the two agree, the unit is free. Each word has one writer, so none of this needs
- * a read-modify-write. The 64 tokens of lent buffers are accounted for in the same way.
+ * Payload lies in contiguous runs of units, so a receiver can work on it in place. Runs are released one by one, in any
+ * order: a view that is held for long keeps only its own units. Two words with a bit per unit keep the account. The
+ * sender toggles a unit's bit in its private word when it fills the unit. The receiver toggles the bit in `units_freed`
+ * when it is done. Where the two words agree, the unit is free. Each word has one writer, so no read-modify-write is
+ * needed. The 64 tokens of borrowed buffers are accounted for in the same way.
  *
- * A receive with a view leaves the bytes where they are only in the units below SHM_PINNABLE_UNITS; what lies above is
- * always copied out at once. Of bulk units it leaves them if a longest run without any is left then. So the longest run
- * that is ever asked for becomes free whatever views are held. */
+ * A receive with a view leaves the bytes in place only in units below SHM_PINNABLE_UNITS; the others are always copied
+ * out. It leaves bytes in bulk units only if a longest run without views remains. So the longest run becomes free
+ * whatever views are held. */
 #ifndef COLLET_TRANSPORT_SHM_SHM_REGION_H
 #define COLLET_TRANSPORT_SHM_SHM_REGION_H
 
@@ -48,72 +49,74 @@ enum {
 	SHM_PINNABLE_UNITS = SHM_UNITS - SHM_RUN_UNITS,
 	SHM_BULK_UNITS = 64,
 	SHM_BULK_UNIT_BYTES = 8192,
-	SHM_BULK_RUN_UNITS = 4,                    /* longest run of a message that is taken run by run */
-	SHM_CONTIGUOUS_UNITS = 32,                 /* and of one that is a single run, for a view */
+	SHM_BULK_RUN_UNITS = 4,                    /* longest run of a message that is copied run by run */
+	SHM_CONTIGUOUS_UNITS = 32,                 /* longest run of a message that is one run, for a view */
 	SHM_TOKENS = 64,
-	SHM_RTR_SLOTS = 16,                        /* places of receives that the sender is told */
-	SHM_COOP_UNIT_BYTES = 64 * 1024,           /* what is moved by both ends is counted in units of so many */
-	SHM_COOP_BITS = 24,                        /* of a word for that number, above it the message's number */
-	SHM_COOP_UNITS_FAILED = 1 << (SHM_COOP_BITS - 1), /* this number: the sender cannot write */
-	SHM_REGION_BASE_BYTES = 64 * 1024,         /* all that a conduit costs while no long message has come, */
-	SHM_REGION_BYTES = SHM_REGION_BASE_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES /* and ever; pages exist
-						      once touched */
+	SHM_RTR_SLOTS = 16,                        /* RTRs outstanding at a time */
+	SHM_COOP_UNIT_BYTES = 64 * 1024,           /* cooperative copies count in units of this size */
+	SHM_COOP_BITS = 24,                        /* bits of a word for that count; above it is the message's number */
+	SHM_COOP_UNITS_FAILED = 1 << (SHM_COOP_BITS - 1), /* this count means that the sender cannot write */
+	SHM_REGION_BASE_BYTES = 64 * 1024,         /* memory of an endpoint before its first long message */
+	/* Memory of an endpoint at most; pages exist once touched. */
+	SHM_REGION_BYTES = SHM_REGION_BASE_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES
 };
 
-/* How a message's bytes travel. */
+/* How the bytes of a message travel; also the types of cells that continue a message. */
 enum shm_protocol {
-	SHM_INLINE = 1,  /* in the cell, and the next ones */
+	SHM_INLINE = 1,  /* in the cell and the following ones */
 	SHM_RING,        /* the first bytes, or all, in a run of units */
 	SHM_BULK,        /* the same in a run of bulk units */
-	SHM_NEXT_RUN,    /* the next bytes of the message before */
-	SHM_CMA,         /* in the sender's memory, read by process_vm_readv */
-	SHM_SAME_PROCESS, /* in the sender's memory, and the sender is a thread of this process */
+	SHM_NEXT_RUN,    /* no message: the next run of the current message */
+	SHM_CMA,         /* in the sender's memory, read by process_vm_readv (cross-memory attach) */
+	SHM_SAME_PROCESS, /* in the memory of a sender that is a thread of this process */
 	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
-	SHM_PUT,         /* where the receive wants them: the sender has written them there */
-	SHM_NEXT_CELL    /* no message: more bytes of the SHM_INLINE before it */
+	SHM_PUT,         /* in the receive buffer: the sender has put them there */
+	SHM_NEXT_CELL    /* no message: more bytes of the preceding SHM_INLINE */
 };
 
-/* Its bytes come one run after the other. */
+/* True if the bytes arrive in runs of units. */
 static inline bool shm_uses_runs(enum shm_protocol protocol)
 {
 	return protocol == SHM_RING || protocol == SHM_BULK;
 }
 
-/* They stay in the sender's memory until they have been read. */
+/* True if the bytes stay in the sender's memory until the receiver has read them. */
 static inline bool shm_is_borrowed(enum shm_protocol protocol)
 {
 	return protocol == SHM_CMA || protocol == SHM_SAME_PROCESS || protocol == SHM_ARENA;
 }
 
-/* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE;
- *          bits 48..63: the CPU that the sender was on (a hint; collet_wake.cpu)
+/* A cell, or an RTR slot.
+ *
+ * The words of a cell:
+ * word[0]  bits 0..31: position + 1; bits 32..39: enum shm_protocol; bits 40..47: bytes, if SHM_INLINE;
+ *          bits 48..63: the sender's collet_wake.shared_cpu, a hint
  * word[1]  signature
  * word[2]  sequence
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes
- * word[4]  SHM_RING, SHM_BULK, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
- *          SHM_PULL, SHM_SAME_PROCESS: address; SHM_ARENA: offset
- * word[5]  SHM_PULL, SHM_SAME_PROCESS, SHM_ARENA: bits 0..31 token; SHM_PULL, SHM_SAME_PROCESS: bit 32: the sender
- * would move a
- *          part of it itself (shm_coop.c)
- * SHM_REST: payload from word[1] on; written before the cell of its SHM_INLINE.
+ * word[4]  SHM_RING, SHM_BULK, SHM_NEXT_RUN: bits 0..31 first unit, bits 32..63 bytes of this run
+ *          SHM_CMA, SHM_SAME_PROCESS: address; SHM_ARENA: offset
+ * word[5]  SHM_CMA, SHM_SAME_PROCESS, SHM_ARENA: bits 0..31 token
+ *          SHM_CMA, SHM_SAME_PROCESS: bit 32: the sender would copy a part itself (shm_coop.c)
+ * SHM_NEXT_CELL has payload from word[1] on. It is written before the cell of its SHM_INLINE.
  *
- * An offer is such a line too, the receiver's to write but for the last two words. The i-th message fits the i-th
- * receive, and so its offer:
- * word[0]  the receive's number, from 1 on, of all since the conduit was opened
+ * An RTR slot has the same layout. The receiver writes it, except for the last two words. The i-th message belongs to
+ * the i-th receive, and so to its slot:
+ * word[0]  the number of the receive, counted from 1 since the endpoint was opened
  * word[1]  signature
  * word[2]  sequence
  * word[3]  bytes
- * word[4]  offset in its arena; or address
- * word[5]  enum shm_rtr: which of these
- * word[6]  SHM_RTR_ADDRESS: shm_coop_word(): units that either end has taken to move them (shm_coop.c)
+ * word[4]  offset in its arena, or address
+ * word[5]  enum shm_rtr: which of the two
+ * word[6]  SHM_RTR_ADDRESS: shm_coop_word(): units that either end has claimed (shm_coop.c)
  * word[7]  the same: units that the sender has written; or SHM_COOP_UNITS_FAILED
- * Relaxed but for word[0], whose store publishes the rest, and the last two. */
+ * Accesses are relaxed, except word[0], whose store publishes the rest, and the last two words. */
 struct shm_cell {
 	alignas(64) _Atomic uint64_t word[SHM_CELL_WORDS];
 };
 
-/* The cell of this position. Those that follow each other are not neighbours: a processor fetches a line's neighbours
- * along with it, and whoever reads a message would take the next one's cell from the core that is about to fill it. */
+/* Returns the cell of a position. Consecutive cells are not neighbours in memory. A processor prefetches neighbouring
+ * lines, so reading one message would pull the next cell's line away from the core that is about to fill it. */
 static inline struct shm_cell *shm_cell_at(struct shm_cell *cells, uint64_t position)
 {
 	return &cells[position * SHM_CELL_STRIDE % SHM_CELLS];
@@ -121,39 +124,42 @@ static inline struct shm_cell *shm_cell_at(struct shm_cell *cells, uint64_t posi
 
 enum shm_rtr { SHM_RTR_NONE, SHM_RTR_ARENA, SHM_RTR_ADDRESS };
 
-/* A number of units of a message, together with the message's number. */
+/* Packs the number of a message and a count of its units into one word. */
 static inline uint64_t shm_coop_word(uint64_t number, uint64_t units)
 {
 	return number << SHM_COOP_BITS | units;
 }
 
-/* The units in it, if it is of the message of this number; else more than a message has. */
+/* Returns the units in a word that belongs to the message of this number; else more than any message has. */
 static inline uint64_t shm_coop_units(uint64_t word, uint64_t number)
 {
 	return word - shm_coop_word(number, 0);
 }
 
 struct shm_side {
-	/* Written for each message that is not inline, read by the other end when it needs room or waits for a
+	/* Written for each message that is not inline. The other end reads them when it needs room or waits for a
 	 * buffer. */
-	alignas(64) _Atomic uint64_t cells_consumed; /* of the other end's; told every quarter of a lap */
+	/* The other end's cells that this end has consumed; stored every quarter of a lap. */
+	alignas(64) _Atomic uint64_t cells_consumed;
 	_Atomic uint64_t units_freed;               /* of the other end's */
-	_Atomic uint64_t bulk_freed;                /* of the other end's bulk units */
+	_Atomic uint64_t bulk_freed;                /* a bit per bulk unit of the other end */
 	_Atomic uint64_t tokens_done;               /* of the other end's */
-	/* This end reads (one process) or writes the other's memory right now: the message of this number; 0: not. */
+	/* Number of the message for which this end reads (one process) or writes the other's memory right now; 0 if
+	 * none. */
 	_Atomic uint64_t accessing;
-	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
+	/* The other end reads it after each store that it publishes. Cleared by the owner, or by the end that wakes
+	 * it. */
 	alignas(64) _Atomic uint32_t sleeping;
-	/* Set once: this end's memory must not be touched any more, and this end touches no more. */
+	/* Set once: the other end must not access this end's memory any more, and this end accesses no more. */
 	alignas(64) _Atomic uint32_t closed;
-	/* See shm_trials.h, by kind and size of calls: what the last one took this end (ns a MiB; 0: there was none),
-	 * and how it sends if both do (enum shm_exchange_protocol). */
+	/* By call class, see shm_trials.h: the time of the last call at this end (ticks a MiB, plus 1; 0 if none), and
+	 * the choice of this end for exchanges (enum shm_exchange_protocol). */
 	alignas(64) _Atomic uint32_t call_times[SHM_CALL_CLASSES];
 	_Atomic uint8_t exchange_protocols[SHM_CALL_CLASSES];
 };
 
 struct shm_region {
-	alignas(64) _Atomic uint32_t refcount;      /* ends that use this mapping (1, or 2 in one process) */
+	alignas(64) _Atomic uint32_t refcount;      /* ends that use this mapping: 1, or 2 in one process */
 	struct shm_side side[2];                    /* 0: the end that dialed */
 	struct shm_cell rtrs[2][SHM_RTR_SLOTS];
 	alignas(4096) struct shm_cell cells[2][SHM_CELLS];
@@ -169,15 +175,16 @@ static_assert(SHM_UNITS <= 64 && SHM_BULK_UNITS == 64 && SHM_TOKENS == 64, "one 
 static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0 && SHM_CELL_STRIDE % 2,
 	"positions wrap with the stamp, and each has a cell of its own");
 
+/* Returns a mask of count bits from bit `first` on. */
 static inline uint64_t shm_bits(unsigned first, unsigned count)
 {
 	return (count < 64 ? ((uint64_t)1 << count) - 1 : UINT64_MAX) << first;
 }
 
-/* The lowest run of count ones in free; -1 if there is none. */
+/* Returns the first bit of the lowest run of count ones in free; -1 if there is none. */
 static inline int shm_find_run(uint64_t free, unsigned count)
 {
-	/* Bit i of runs: the `length` bits from i on are all ones. */
+	/* Bit i of runs is set if the `length` bits from i on are all ones. */
 	uint64_t runs = free;
 	for (unsigned length = 1; length < count;) {
 		const unsigned step = length < count - length ? length : count - length;

@@ -1,4 +1,4 @@
-/* Sending: a message is published as one cell, with its bytes beside it, or left where it is and lent. */
+/* Sends messages: publishes each as a cell with its bytes beside it, or leaves the bytes in place and lends them. */
 #include <string.h>
 
 #include "core/cpu.h"
@@ -10,13 +10,13 @@ static inline struct shm_cell *next_cell(struct shm_endpoint *shm)
 	return shm_cell_at(shm->out_cells, shm->out_next);
 }
 
-/* Are so many cells free? Looks at what the peer has told only when it seems not. */
+/* True if this many cells are free. Reads the peer's word only when they seem not to be. */
 static inline bool has_cells(struct shm_endpoint *shm, unsigned count)
 {
 	if (shm->out_next + count - shm->out_consumed <= SHM_CELLS)
 		return true;
-	/* Acquire, pairing with the release in the peer's tell_cells(): it has read the cells that it gives back. A
-	 * number that cannot be is a scribble; it stops this conduit and nothing else. */
+	/* Acquire, pairing with the release in the peer's shm_consume_cells(): it has read the cells that it frees. An
+	 * impossible number is invalid data; it stops this endpoint and nothing else. */
 	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_consumed, memory_order_acquire);
 	if (shm->out_next - taken >= SHM_CELLS)
 		return false;
@@ -24,12 +24,12 @@ static inline bool has_cells(struct shm_endpoint *shm, unsigned count)
 	return shm->out_next + count - taken <= SHM_CELLS;
 }
 
-/* Publishes the cell that has been filled but for its stamp. */
+/* Publishes the next cell, which is complete except for its stamp. */
 static inline void publish(struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t inline_bytes)
 {
 	const uint64_t stamp = (uint32_t)(shm->out_next + 1) | (uint64_t)protocol << 32 | inline_bytes << 40 |
 		(uint64_t)shm->wake->shared_cpu << 48;
-	/* Pairs with the acquire in the peer's next_stamp(): cell and payload are complete. */
+	/* Pairs with the acquire in the peer's shm_next_stamp(): cell and payload are complete. */
 	shm_publish(shm, &next_cell(shm)->word[0], stamp);
 	shm->out_next++;
 }
@@ -57,7 +57,7 @@ static void complete_first(struct shm_endpoint *shm)
 	collet_transfer_queue_complete(&shm->sends, &shm->endpoint, COLLET_OK);
 }
 
-/* There are cells for it. */
+/* Publishes an inline message, for which there are cells. */
 static inline void publish_inline(struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
 	const uint64_t bytes = transfer->message.bytes;
@@ -87,7 +87,7 @@ static bool send_inline(struct shm_endpoint *shm)
 	return true;
 }
 
-/* A run of units; -1 when none is free. */
+/* Allocates a run of units; -1 if none is free. */
 static inline int alloc_units(struct shm_endpoint *shm, bool bulk, unsigned count)
 {
 	uint64_t *used = bulk ? &shm->out_bulk_used : &shm->out_units_used;
@@ -95,7 +95,8 @@ static inline int alloc_units(struct shm_endpoint *shm, bool bulk, unsigned coun
 	const uint64_t all = shm_bits(0, bulk ? SHM_BULK_UNITS : SHM_UNITS);
 	int first = shm_find_run(~(*used ^ *freed) & all, count);
 	if (first < 0) {
-		/* Acquire, pairing with the release in the peer's free_units(): it has read what it gives back. */
+		/* Acquire, pairing with the release in the peer's free_units() or free_bulk(): it has read the units
+		 * that it frees. */
 		*freed = atomic_load_explicit(
 			bulk ? &shm->theirs->bulk_freed : &shm->theirs->units_freed, memory_order_acquire);
 		first = shm_find_run(~(*used ^ *freed) & all, count);
@@ -105,14 +106,14 @@ static inline int alloc_units(struct shm_endpoint *shm, bool bulk, unsigned coun
 	return first;
 }
 
-/* Is it to be one run of bulk units? */
+/* True if the message is sent as one run of bulk units. */
 static inline bool is_contiguous(const struct collet_transfer *transfer)
 {
 	const uint64_t bytes = transfer->message.bytes;
 	return transfer->flags & COLLET_TRANSFER_CONTIGUOUS && bytes > SHM_RUN_BYTES && bytes <= SHM_CONTIGUOUS_BYTES;
 }
 
-/* How many bytes of the first send go next, through the units. */
+/* Returns how many bytes of the first send go into the next run. */
 static inline uint64_t run_bytes(const struct shm_endpoint *shm, bool bulk)
 {
 	const uint64_t all = shm->sends.first->message.bytes, left = all - shm->sent_bytes;
@@ -133,7 +134,7 @@ static inline uint64_t free_units(const struct shm_endpoint *shm, uint64_t freed
 	return ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
 }
 
-/* So many from `first` on, unless the peer has not read yet what they hold. */
+/* Prefetches cells for writing, except those that the peer has not read yet. */
 static inline void prefetchw_cells(struct shm_endpoint *shm, uint64_t first, unsigned cells)
 {
 	for (uint64_t cell = first; cell < first + cells; cell++)
@@ -141,7 +142,7 @@ static inline void prefetchw_cells(struct shm_endpoint *shm, uint64_t first, uns
 			collet_cpu_prefetch_write(shm_cell_at(shm->out_cells, cell));
 }
 
-/* The next run of so many units, or the one behind it. */
+/* Prefetches for writing the run that the next message of this size would use, or the one after it. */
 static inline void prefetchw_run(struct shm_endpoint *shm, uint64_t bytes, bool skips_next)
 {
 	const unsigned count = (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
@@ -156,13 +157,13 @@ static inline void prefetchw_run(struct shm_endpoint *shm, uint64_t bytes, bool 
 		collet_cpu_prefetch_write(run + at);
 }
 
-/* A message like the one just sent, in so many cells and with so many bytes in units, may follow: its lines, which the
- * peer has read long since, are taken back before they are written.
+/* Prefetches for writing what a message like the one just sent would use: its cells and its bytes in units. The peer
+ * has read these lines long ago; this core fetches them back before it writes.
  *
- * Where ranks answer each other that is the next one, whose lines come while this rank waits for its peer: of a message
- * in a few cells those, of one in units these alone. Who sends one message after the other does not wait, but each of
- * its stores, and all behind it, waits for a line from the receiver's core. So there it is the message after the next,
- * up to a unit's bytes with its cells. */
+ * Where ranks answer each other, these are the lines of the next message, fetched while this rank waits for its peer:
+ * the cells of a message in a few cells, or the units of one in units. A rank that sends one message after the other
+ * does not wait. But each of its stores, and all later ones, waits for a line from the receiver's core. So it
+ * prefetches for the message after the next one: up to a unit's bytes, with its cells. */
 static inline void prefetchw_next(struct shm_endpoint *shm, unsigned cells, uint64_t bytes)
 {
 	const bool is_one_way = shm->unanswered >= SHM_ONE_WAY_AFTER;
@@ -173,12 +174,12 @@ static inline void prefetchw_next(struct shm_endpoint *shm, unsigned cells, uint
 		prefetchw_run(shm, bytes, is_one_way);
 }
 
-/* Fills a run and publishes it: `bytes` of the transfer's from `at` on. */
+/* Fills a run with `bytes` of the transfer's data from `at` on, and publishes it. */
 static inline void publish_run(struct shm_endpoint *shm, const struct collet_transfer *transfer, uint64_t at,
 	uint64_t bytes, unsigned first, bool bulk)
 {
-	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores
-	 * share one, and no less where they do not. */
+	/* Plain stores: with non-temporal stores the reader takes 2 to 3 times as long where the cores share a cache,
+	 * and no less time elsewhere (measured). */
 	memcpy(bulk ? shm->out_bulk[first] : shm->out_units[first], (const unsigned char *)transfer->data + at, bytes);
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &transfer->message);
@@ -188,7 +189,7 @@ static inline void publish_run(struct shm_endpoint *shm, const struct collet_tra
 	publish(shm, at ? SHM_NEXT_RUN : bulk ? SHM_BULK : SHM_RING, 0);
 }
 
-/* The next run of bytes through the units. False when there is no room. */
+/* Sends the next run of the first send. False if there is no room. */
 static inline bool send_run(struct shm_endpoint *shm, bool bulk)
 {
 	struct collet_transfer *transfer = shm->sends.first;
@@ -208,13 +209,13 @@ static inline bool send_run(struct shm_endpoint *shm, bool bulk)
 	return true;
 }
 
-/* The tokens that nobody holds, if the peer is done with `done`. */
+/* Returns the free tokens, given the peer's tokens_done. */
 static inline uint64_t free_tokens(const struct shm_endpoint *shm, uint64_t done)
 {
 	return ~(shm->tokens_used ^ done) & ~shm->tokens_borrowed;
 }
 
-/* Lends the buffer. It comes back when the peer marks the token. False when all tokens are out. */
+/* Lends the buffer of the first send. The peer releases it by its token. False if all tokens are in use. */
 static bool publish_borrowed(struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t location)
 {
 	struct collet_transfer *transfer = shm->sends.first;
@@ -240,7 +241,8 @@ static bool publish_borrowed(struct shm_endpoint *shm, enum shm_protocol protoco
 	return true;
 }
 
-/* Brings the bytes to where the peer has said that it waits for them, and says that they are there. */
+/* Puts the first send into the peer's receive buffer, and publishes that it is there. False if the endpoint has
+ * failed. */
 static bool publish_put(struct shm_endpoint *shm)
 {
 	if (!collet_shm_put(shm))
@@ -254,8 +256,8 @@ static bool publish_put(struct shm_endpoint *shm)
 	return true;
 }
 
-/* Where the units are full, does the sender go on through the bulk units? That many more messages spoil the caches; but
- * where ranks outnumber cores it is each message that it still sends which saves a change of ranks. */
+/* True if the sender continues in the bulk units when the units are full. So many more messages displace other data
+ * from the caches. But where ranks outnumber cores, each message that can still be sent saves a context switch. */
 static inline bool may_spill_to_bulk(const struct shm_endpoint *shm)
 {
 	return shm_is_oversubscribed(shm);
@@ -266,7 +268,7 @@ static inline bool fits_in_units(uint64_t free, uint64_t bytes)
 	return (unsigned)__builtin_popcountll(free) * (uint64_t)SHM_UNIT_BYTES >= bytes;
 }
 
-/* Those that are free for the first send; when they seem too few, as the peer says now. */
+/* Returns the free units for the first send. Reads the peer's word if they seem too few. */
 static inline uint64_t free_units_for_first(struct shm_endpoint *shm)
 {
 	const uint64_t bytes = shm->sends.first->message.bytes;
@@ -283,7 +285,7 @@ static inline bool sends_exchange(const struct collet_transfer *transfer)
 	return transfer->flags & COLLET_TRANSFER_EXCHANGE;
 }
 
-/* May it go by the kernel's way if that is better? Not what its sender wants to be done with. */
+/* True if the tuning may choose CMA for this message. Never for eager sends, whose sender wants them completed soon. */
 static inline bool is_tuned_send(const struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
 	return transfer->message.bytes >= SHM_TUNED_MIN && shm->is_tuned && shm->is_read_by_peer &&
@@ -296,7 +298,7 @@ static inline bool uses_cma(const struct shm_endpoint *shm, const struct collet_
 		(is_tuned_send(shm, transfer) && shm->cma_classes[shm_call_class(transfer)]);
 }
 
-/* May it be lent where it is in the arena? *where as below. */
+/* True if the message is lent in place, in the arena. *location is then its offset there. */
 static inline bool uses_arena(
 	const struct shm_endpoint *shm, const struct collet_transfer *transfer, uint64_t *location)
 {
@@ -310,7 +312,8 @@ static inline bool uses_arena(
 
 static_assert(SHM_TUNED_MIN <= SHM_RUN_BYTES, "what goes at once is one run");
 
-/* How the first send travels, if these units are free; *where is what a lent buffer's cell says. */
+/* Returns the protocol of the first send, given the free units. *location is then what the cell of a borrowed buffer
+ * says. */
 static enum shm_protocol protocol_of_first(const struct shm_endpoint *shm, uint64_t units_free, uint64_t *location)
 {
 	const struct collet_transfer *transfer = shm->sends.first;
@@ -344,7 +347,7 @@ enum collet_try_result collet_shm_try_send(struct collet_endpoint *endpoint, str
 		publish_inline(shm, transfer);
 		prefetchw_next(shm, shm_inline_cells(bytes), 0);
 	} else {
-		/* What may go another way is for protocol_of_first() to say. */
+		/* A message that may use another protocol is left to protocol_of_first(). */
 		uint64_t location;
 		if (bytes >= SHM_TUNED_MIN || bytes >= shm->bulk_min || bytes >= shm->attach_min ||
 			uses_arena(shm, transfer, &location) || !has_cells(shm, 1))
@@ -376,14 +379,14 @@ static bool send_by(struct shm_endpoint *shm, enum shm_protocol protocol, uint64
 	}
 }
 
-/* Publishes what it can of the first send; false when there was no room for anything. */
+/* Publishes the next part of the first send. False if there was no room. */
 static bool send_first(struct shm_endpoint *shm)
 {
 	uint64_t location = 0;
 	if (!has_cells(shm, 1))
 		return false;
 	const struct collet_transfer *transfer = shm->sends.first;
-	/* Asked before it is sent: then it may be its owner's again. */
+	/* Read before the send: afterwards the transfer may belong to its owner again. */
 	const bool is_tuned = !shm->sent_bytes && is_tuned_send(shm, transfer);
 	const bool is_exchange = sends_exchange(transfer);
 	const unsigned call_class = shm_call_class(transfer);
@@ -402,11 +405,11 @@ void collet_shm_send_some(struct shm_endpoint *shm)
 		;
 }
 
-/* Settles the sends whose buffers have come back. */
+/* Completes the sends whose buffers the peer has released. Returns how many. */
 static uint32_t complete_released(struct shm_endpoint *shm)
 {
 	uint32_t completed = 0;
-	/* Acquire, pairing with the release in the peer's release_token(): it has read the buffers. */
+	/* Acquire, pairing with the release in the peer's shm_release_token(): it has read the buffers. */
 	shm->tokens_done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_acquire);
 	for (uint64_t released = shm->tokens_borrowed & ~(shm->tokens_used ^ shm->tokens_done); released;
 		released &= released - 1) {
@@ -428,7 +431,7 @@ uint32_t collet_shm_send(struct shm_endpoint *shm)
 	if (shm->tokens_borrowed)
 		complete_released(shm);
 	collet_shm_send_some(shm);
-	/* What this end reads itself comes first: of two that lend each other something, both copy already. */
+	/* Reading comes before writing: if both ends send each other borrowed messages, both copy already. */
 	if (collet_shm_can_coop_write(shm)) {
 		collet_shm_coop_write(shm);
 		complete_released(shm);
@@ -438,7 +441,7 @@ uint32_t collet_shm_send(struct shm_endpoint *shm)
 
 bool collet_shm_can_send(const struct shm_endpoint *shm)
 {
-	/* Seq_cst: the second half of arm()'s handshake with shm_tell(). */
+	/* Seq_cst: the second half of arm()'s handshake with shm_publish(). */
 	const uint64_t done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_seq_cst);
 	const uint64_t freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_seq_cst);
 	const uint64_t bulk_freed = atomic_load_explicit(&shm->theirs->bulk_freed, memory_order_seq_cst);

@@ -1,8 +1,8 @@
-/* Choosing by what calls take; shm_trials.h says how. */
+/* Implements the protocol trials that shm_trials.h explains. */
 #include "transport/shm/shm_trials.h"
 
-/* By so many parts of a hundred the other way must be better; is one way much better than the other; is a time so far
- * from what it was that something has changed. */
+/* In percent: the gain that changes the choice, the gain that is clear at once, and the change of a call's time that
+ * counts as a change. */
 enum { MIN_GAIN_PERCENT = 5, CLEAR_GAIN_PERCENT = 25, CHANGE_PERCENT = 33 };
 
 static bool is_cheaper(uint32_t other_cost, uint32_t chosen_cost, unsigned parts)
@@ -10,7 +10,7 @@ static bool is_cheaper(uint32_t other_cost, uint32_t chosen_cost, unsigned parts
 	return (uint64_t)other_cost * 100 <= (uint64_t)chosen_cost * (100 - parts);
 }
 
-/* Calls of which each lasts, and the first ones of which have touched all pages there are. */
+/* True if one protocol is clearly better in huge calls. Each of these is long, and the first ones touch all pages. */
 static bool is_clear_winner(const struct shm_trials *trials)
 {
 	return trials->group_calls == 1 &&
@@ -18,8 +18,8 @@ static bool is_clear_winner(const struct shm_trials *trials)
 		       is_cheaper(trials->chosen_cost, trials->other_cost, CLEAR_GAIN_PERCENT));
 }
 
-/* A burst's first calls, which do not count: what the other way has left in the caches they pay for, and what the other
- * end tells may be of the call before. */
+/* Returns the number of calls at the start of a burst that do not count. They pay for what the other protocol has left
+ * in the caches, and the peer's reported time may still be of the call before. */
 static uint32_t warmup_calls(const struct shm_trials *trials)
 {
 	return trials->group_calls == 1 ? SHM_TRIAL_HUGE_WARMUP : trials->group_calls;
@@ -35,7 +35,8 @@ static bool is_trying_other(const struct shm_trials *trials)
 	return trials->burst % 2 == 1;
 }
 
-/* Until the calls of the trial that went the worse way are less than a hundredth. */
+/* Returns the number of calls until the next trial. Over that interval the calls of the trial with the worse protocol
+ * cost less than a hundredth. */
 static uint32_t next_interval(const struct shm_trials *trials, uint32_t previous)
 {
 	const uint64_t better = trials->other_cost < trials->chosen_cost ? trials->other_cost : trials->chosen_cost;
@@ -72,7 +73,7 @@ static void end_burst(struct shm_trials *trials)
 {
 	const bool is_other = is_trying_other(trials);
 	uint32_t *const cost = is_other ? &trials->other_cost : &trials->chosen_cost;
-	/* Pages may still be new: so at first each way has its better burst. */
+	/* In the first trial pages may still be new, so each protocol keeps its better burst. */
 	const bool keeps_cost = !trials->is_trained && trials->burst >= 2 && *cost < trials->min_time;
 	*cost = keeps_cost ? *cost : trials->min_time;
 	trials->burst++;
@@ -85,8 +86,8 @@ static void end_burst(struct shm_trials *trials)
 	}
 }
 
-/* A call's times are added to its group. True: that was the last, and this the group's mean at the end where it was
- * longer. */
+/* Adds a call's times to the current group. True if the group is complete; *mean is then its mean time, at the end
+ * where it was longer. */
 static bool ends_group(struct shm_trials *trials, uint32_t own_time, uint32_t peer_time, uint32_t *mean)
 {
 	trials->own_time += own_time;
@@ -105,7 +106,7 @@ static uint8_t group_calls_of(uint64_t bytes)
 		bytes < SHM_TRIAL_HUGE_BYTES ? SHM_TRIAL_GROUP_CALLS / 2 : 1;
 }
 
-/* Is the ring too new for calls of so many bytes to show what it takes? Huge ones touch all of it at once. */
+/* True if the ring is still too new to show the time of calls of this size. Huge calls touch all of it at once. */
 static bool is_warming(const struct shm_trials *trials, uint64_t bytes)
 {
 	const uint32_t group_calls = group_calls_of(bytes);
@@ -118,7 +119,7 @@ static void add_to_burst(struct shm_trials *trials, uint32_t own_time, uint32_t 
 	if (!trials->calls) {
 		trials->group_calls = group_calls_of(bytes);
 		trials->min_time = UINT32_MAX;
-		/* A burst of huge ones is nearly over when that is known. */
+		/* A burst of huge calls is nearly over when its cost is known. */
 		trials->is_costly = is_trying_other(trials) && trials->group_calls > 1;
 	}
 	trials->trial_calls += is_trying_other(trials) && !trials->is_abandoned;
@@ -149,7 +150,7 @@ static void begin_trial(struct shm_trials *trials)
 	begin_group(trials);
 }
 
-/* Do the last calls of the rest say that something is not as it was? */
+/* True if the latest calls between trials differ clearly from the cost of the chosen protocol. */
 static bool has_changed(struct shm_trials *trials, uint32_t own_time, uint32_t peer_time)
 {
 	uint32_t mean;

@@ -1,11 +1,10 @@
-/* Learning which way is better: shm_trials.h decides, by what the engine says that calls have taken, here and, told
- * through shared memory, at the other end. All that is told is numbers by themselves, so it is read and written
- * relaxed. */
+/* Feeds the protocol trials (shm_trials.h) with call times. The engine reports the times of this end; those of the
+ * other end come through shared memory. Each shared word stands alone, so it is read and written relaxed. */
 #include "transport/shm/shm_endpoint.h"
 
 enum { USED_CMA = 1, USED_RING = 2 };
 
-/* Has the other end said which way both go? */
+/* Returns the protocol that the other end has decided for exchanges. */
 static enum shm_exchange_protocol exchange_decision(const struct shm_endpoint *shm, unsigned call_class)
 {
 	return shm->is_follower && shm->tuning[call_class].is_exchange
@@ -44,7 +43,7 @@ static void update_choice(struct shm_endpoint *shm, unsigned call_class, uint32_
 	struct shm_trials *trials = &tuning->trials;
 	const uint32_t other = atomic_load_explicit(&shm->theirs->call_times[call_class], memory_order_relaxed);
 	const bool before = trials->is_cma_chosen, first = !trials->is_trained;
-	/* Some messages of a call may have no choice. */
+	/* Some messages of a call have no choice of protocol: any use of CMA counts as a CMA call. */
 	if (exchange_decision(shm, call_class) == SHM_EXCHANGE_UNKNOWN)
 		collet_shm_trials_add(
 			trials, tuning->used & USED_CMA, cost, other < SHM_COST_MAX ? other : 0, bytes);
