@@ -1,4 +1,5 @@
-/* tcp: the table, beginning and end of a conduit, and how it sleeps. See tcp_endpoint.h for what travels. */
+/* Implements the tcp transport: its table, opening and closing an endpoint, and sleeping. tcp_endpoint.h says what
+ * travels. */
 #include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -17,16 +18,17 @@
 #include "core/status.h"
 #include "transport/tcp/tcp_endpoint.h"
 
-/* A host that is switched off says nothing. An idle connection to it ends after 28 to 32 s by keep-alive; one with
- * bytes under way, which keep-alive leaves out, by is_host_silent(). TCP_USER_TIMEOUT would do both, but it also ends
- * the connection to a peer that lives and merely does not read for that long: what the rendezvous set is taken back.
+/* Detects a host that is switched off and says nothing. Keep-alive ends an idle connection to it after 28 to 32 s. It
+ * leaves out connections with unacknowledged bytes, which is_host_silent() ends. TCP_USER_TIMEOUT would do both. But it
+ * also ends the connection to a live peer that does not read for that long, so the one that the rendezvous set is
+ * reset.
  *
- * All connections of a communicator fall idle at once, and of thousands of questions in one moment a kernel loses most,
- * in the same order each time. So pairs begin at different times, and ask often enough that all come through. */
+ * All connections of a communicator become idle at the same time. Of thousands of probes at one moment a kernel drops
+ * most, in the same order each time. So pairs start at different times, and probe often enough that all get through. */
 enum { KEEPALIVE_IDLE_S = 8, KEEPALIVE_SPREAD_S = 5, KEEPALIVE_INTERVAL_S = 2, KEEPALIVE_COUNT = 10 };
 enum { SILENCE_MS = 30000, UNANSWERED_COUNT = 6 };
 
-/* How long close() lets a peer that reads slowly make room for what has been sent. */
+/* How long close() waits for a slow peer to make room for what was sent. */
 static const int64_t flush_timeout_ns = INT64_C(1000000000);
 
 extern const struct collet_transport collet_tcp_transport;
@@ -46,16 +48,17 @@ static bool set_option(int socket, int level, int name, int value)
 	return setsockopt(socket, level, name, &value, sizeof(value)) == 0;
 }
 
-/* Between ranks of one host nothing is congested, but a congestion control that paces what it sends (BBR) takes twice
- * the time all the same. Reno sends what the windows allow; every kernel has it, for every user. If it cannot be had,
- * all works as it is. */
+/* Replaces a congestion control that paces (BBR). Between ranks of one host nothing is congested, and pacing doubles
+ * the time. Reno sends what the windows allow. Every kernel has it, for every user. Without it everything works, as
+ * before. */
 static void disable_pacing(int socket)
 {
 	static const char name[] = "reno";
 	(void)setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, sizeof(name) - 1);
 }
 
-/* The peer's kernel says when its process ends, and within a host there is no other end to fear. */
+/* Sets keep-alive up. The peer's kernel reports the end of its process, and within a host no other end is possible, so
+ * only remote peers need it. */
 static bool set_keepalive(const struct tcp_endpoint *tcp)
 {
 	const uint32_t pair = tcp->self->rank + tcp->endpoint.peer + tcp->endpoint.channel;
@@ -100,7 +103,7 @@ uint32_t collet_tcp_fail(struct tcp_endpoint *tcp, collet_status status)
 {
 	assert(tcp->endpoint.status == COLLET_OK && status != COLLET_OK);
 	tcp->endpoint.status = status;
-	shutdown(tcp->socket, SHUT_RDWR);  /* the peer finds out, and the socket has nothing more to wake us for */
+	shutdown(tcp->socket, SHUT_RDWR);  /* the peer is told, and the socket wakes this rank no more */
 	return collet_transfer_queue_complete_all(&tcp->sends, &tcp->endpoint, status) +
 		collet_transfer_queue_complete_all(&tcp->receives, &tcp->endpoint, status);
 }
@@ -135,11 +138,11 @@ uint32_t collet_tcp_lose_peer(struct tcp_endpoint *tcp, const char *doing, int e
 	return collet_tcp_fail(tcp, status);
 }
 
-/* Throws away what has come and nobody will read; false when nothing more can come. */
+/* Discards what has come and nobody will read. False if nothing more can come. */
 static bool discard(int socket)
 {
 	for (int i = 0; i < 64; i++) {
-		/* Not recv(): ThreadSanitizer would take it for a write to where NULL points. */
+		/* Not recv(): ThreadSanitizer would take it for a write through NULL. */
 		const long bytes = syscall(
 			SYS_recvfrom, socket, NULL, (size_t)TCP_PROGRESS_BYTES, MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
 		if (bytes <= 0)
@@ -148,8 +151,8 @@ static bool discard(int socket)
 	return true;
 }
 
-/* Before a socket is closed whose sends have settled. The kernel goes on sending after close(), unless bytes are unread
- * here or come later: it then resets the connection and drops what it has not sent. */
+/* Waits until completed sends have left the socket, before it is closed. The kernel continues to send after close().
+ * But if bytes are unread here or come later, it resets the connection and drops what it has not sent. */
 static void flush_sends(int socket)
 {
 	const int64_t deadline = collet_deadline_after(flush_timeout_ns);
@@ -167,12 +170,12 @@ static void close_endpoint(struct collet_endpoint *endpoint)
 	struct tcp_endpoint *tcp = tcp_of(endpoint);
 	if (tcp->state == TCP_CLOSED)
 		return;
-	/* else the stream has broken off already */
+	/* else the stream is already incomplete */
 	const bool is_intact = endpoint->status == COLLET_OK && tcp->sent_bytes == 0;
 	if (endpoint->status == COLLET_OK)
 		endpoint->status = COLLET_CANCELLED;
-	/* A forked child has its own descriptor of the same connection and the same epoll set: it only lets go of it.
-	 * Nobody waits for transfers there, and the fork may have come amidst a change of the queues. */
+	/* A forked child has its own descriptor of the same connection and epoll set, and only closes it. It has no
+	 * transfers to complete, and the fork may have interrupted a change of the queues. */
 	if (tcp->owner_pid == (uint32_t)getpid()) {
 		collet_transfer_queue_complete_all(&tcp->sends, endpoint, COLLET_CANCELLED);
 		collet_transfer_queue_complete_all(&tcp->receives, endpoint, COLLET_CANCELLED);
@@ -180,14 +183,14 @@ static void close_endpoint(struct collet_endpoint *endpoint)
 		collet_tcp_delayed_ack_reset(tcp);
 		if (tcp->state == TCP_READY && is_intact)
 			flush_sends(tcp->socket);
-		/* Not left to close(): a child forked meanwhile may hold the connection open. */
+		/* Not left to close(): a child forked meanwhile may keep the connection open. */
 		shutdown(tcp->socket, SHUT_WR);
 	}
 	close(tcp->socket);
 	tcp->state = TCP_CLOSED;
 }
 
-/* Lent from here on, or settled at once when the conduit has ended. */
+/* Queues a transfer. If the endpoint has ended, completes it instead and returns false. */
 static bool enqueue(
 	struct collet_endpoint *endpoint, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
@@ -216,7 +219,7 @@ static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *
 
 static void release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	/* the view is the receiver's own buffer */
+	/* The view is the receiver's own buffer. */
 }
 
 static uint32_t progress(struct collet_endpoint *endpoint)
@@ -231,7 +234,7 @@ static uint32_t progress(struct collet_endpoint *endpoint)
 	return completed;
 }
 
-/* A large message's payload must not be read but where it is wanted, which only a posted receive says. */
+/* Returns true for a large message without reading: only a posted receive says where its payload goes. */
 static bool is_recv_ready(struct collet_endpoint *endpoint, uint64_t bytes)
 {
 	return endpoint->status != COLLET_OK || bytes > TCP_BUFFERED_MAX || collet_tcp_is_recv_ready(tcp_of(endpoint));
@@ -242,8 +245,8 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 	return endpoint->status == COLLET_OK && collet_tcp_peek(tcp_of(endpoint), message);
 }
 
-/* Bytes are under way and the peer's host has not answered for long, though asked again and again. A peer that is
- * stopped or slow has a kernel that answers. */
+/* True if bytes are unacknowledged and the peer's host has not answered many probes for a long time. The kernel of a
+ * stopped or slow peer answers. */
 static bool is_host_silent(struct tcp_endpoint *tcp)
 {
 	const int64_t now = collet_clock_ns();
@@ -257,10 +260,11 @@ static bool is_host_silent(struct tcp_endpoint *tcp)
 		info.tcpi_last_ack_recv >= SILENCE_MS && info.tcpi_retransmits + info.tcpi_probes >= UNANSWERED_COUNT;
 }
 
-/* Into the epoll set before the first sleep, and out of it when so many messages have come without one that none seems
- * to be near: for a socket that is in it, each of the peer's sends does the set's work too (3 to 5 % of a small
- * exchange). Edge-triggered meanwhile: what is not waited for must not wake again and again. arm() asks the socket
- * itself, so no edge is missed. False: it cannot be watched, and the conduit has failed. */
+/* Adds the endpoint to the epoll set, before its first sleep. It leaves the set when many messages have come without a
+ * sleep, so that none seems near. For a socket in the set, each of the peer's sends does the set's work too (3 to 5 %
+ * of a small exchange). It is edge-triggered, so that a socket that nobody waits for does not wake the rank again and
+ * again. arm() polls the socket itself, so no edge is missed. False if it cannot be added; the endpoint has then
+ * failed. */
 static bool watch(struct tcp_endpoint *tcp)
 {
 	tcp->unslept_count = 0;

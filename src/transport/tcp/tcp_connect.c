@@ -1,5 +1,5 @@
-/* tcp, opening: both ends say who they are and that they accept the other, so that neither takes a connection for ready
- * that the other has refused. Nothing is read beyond the greetings: messages may follow at once. */
+/* Connects a tcp endpoint: both ends say who they are and accept each other, so that neither takes a connection for
+ * ready that the other has refused. Nothing is read beyond the hellos: messages may follow at once. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ void collet_tcp_hello_init(struct tcp_endpoint *tcp)
 
 static collet_status fail_connect(struct tcp_endpoint *tcp, int error)
 {
-	/* A peer that refuses closes the connection, too. */
+	/* A peer that refuses closes the connection too. */
 	const collet_status status = collet_fail(
 		collet_tcp_is_unreachable(error) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
 		"tcp: rank %u on %s, channel %u: the connection ended before it was ready (%s)",

@@ -1,14 +1,18 @@
-/* tcp, running ahead: who only sends, call after call, as the root of broadcasts does, goes through all of TCP for
- * each small message, the receiver's part and an acknowledgement included, and a receiver that keeps up takes each by
- * itself: 4 us a message over loopback, though the two do not wait for each other. Held back until the one before is
- * acknowledged (Nagle's algorithm), messages travel together, as many as have come up meanwhile: 1 to 2 us each.
+/* Avoids the cost of one TCP segment per small message in a burst, and the delayed acknowledgement that this would
+ * cause.
  *
- * What gives Nagle's algorithm its name for being slow is that the other kernel may take 40 ms to acknowledge. Here the
- * receiver knows from the header before that its sender runs ahead, and asks for the rest when it misses it: it has its
- * kernel acknowledge, which on one host has sent what was held when it returns. So messages wait for no longer than
- * their receiver does other things, and this is done between ranks of one host alone.
+ * A rank that only sends, such as the root of broadcasts, runs all of TCP for each small message: its own part, the
+ * receiver's part and an acknowledgement. A receiver that keeps up takes each message by itself. That costs 4 us a
+ * message over loopback, although the two do not wait for each other. With Nagle's algorithm the kernel holds messages
+ * back until the one before is acknowledged. Then as many as have been posted meanwhile travel together, at 1 to 2 us
+ * each.
  *
- * A rank that waited between two sends does not run ahead: its messages have somebody waiting for them, and go at
+ * Nagle's algorithm is known as slow because the other kernel may delay the acknowledgement by 40 ms. Here the previous
+ * header tells the receiver that its sender is in a burst. A receiver that misses the next message makes its kernel
+ * acknowledge at once. On one host, the held messages have arrived when that call returns. So messages wait no longer
+ * than their receiver is busy with other things. This is done only between ranks of one host.
+ *
+ * A rank that waited between two sends is not in a burst: somebody waits for its messages, and they are sent at
  * once. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,13 +20,13 @@
 
 #include "transport/tcp/tcp_endpoint.h"
 
-/* What a wait takes off the count: one now and then, for room in the socket, does not matter. */
+/* What a wait subtracts from burst_count. An occasional wait, for room in the socket, does not end a burst. */
 enum { EMPTY_POLL_WEIGHT = 4 };
 
 static void set_option(struct tcp_endpoint *tcp, int name, int value)
 {
 	tcp->endpoint.stats.system_calls++;
-	/* If it cannot be set all works, only slower. */
+	/* Ignored: without the option everything works, only slower. */
 	(void)setsockopt(tcp->socket, IPPROTO_TCP, name, &value, sizeof(value));
 }
 

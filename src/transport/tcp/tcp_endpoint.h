@@ -1,64 +1,68 @@
-/* tcp: a conduit is one TCP connection. A message is a header of 32 bytes and then its bytes, each way in posting
+/* Defines a tcp endpoint: one TCP connection. A message is a header of 32 bytes and then its bytes, each way in posting
  * order.
  *
- * What is fast about it: a send is one system call (header and payload gathered, queued messages too); a receive of a
- * small message is one, into a buffer that the next messages come with; a large payload is received where it is wanted,
- * together with the header that follows it. User memory is written only after the header was compared with the posted
- * receive's. Nothing that is not wanted is read, so a fast sender is held back by the socket. One that sends small
- * messages without ever waiting has them held together by the kernel (tcp_delayed_ack.c).
+ * What makes it fast:
+ * - A send is one system call: header and payload are gathered, and queued messages join them.
+ * - A receive of a small message is one, into a buffer that also takes the next messages.
+ * - A large payload is received straight into its destination, together with the header that follows it.
+ * - The kernel holds small messages together if their sender sends many without waiting (tcp_delayed_ack.c).
  *
- * The peer's bytes are not trusted: they choose no address and no length, and nothing is allocated on their word. */
+ * User memory is written only after the header has been compared with the posted receive. Only wanted bytes are read,
+ * so the socket holds a fast sender back.
+ *
+ * The peer's bytes are not trusted: they choose no address and no length, and nothing is allocated because of them. */
 #ifndef COLLET_TRANSPORT_TCP_TCP_ENDPOINT_H
 #define COLLET_TRANSPORT_TCP_TCP_ENDPOINT_H
 
 #include "transport/registry.h"
 
 enum {
-	/* A larger message's payload is not read into the buffer but where it is wanted: one system call more (and the
-	 * acknowledgement that it provokes) costs less than copying it twice. */
+	/* The payload of a larger message is not read into the buffer but into its destination. One system call more,
+	 * with the acknowledgement that it causes, costs less than copying the payload twice. */
 	TCP_BUFFERED_MAX = 16384,
 	TCP_BUFFER_BYTES = TCP_BUFFERED_MAX + 64,   /* with its header and the next one's */
-	/* The most that one call of progress() moves each way: enough to hide the system call, little enough that other
-	 * conduits and the other direction get their turn while the bytes are still in cache. */
+	/* Limit of bytes that one call of progress() moves each way. It is large enough to hide the system call. It is
+	 * small enough that other endpoints and the other direction get their turn while the bytes are in cache. */
 	TCP_PROGRESS_BYTES = 1 << 20,
 	/* Queued messages sent by one system call. */
 	TCP_BATCH = 16,
-	/* Payloads up to this are copied behind their header before they are sent: one part, which the kernel takes
-	 * 50 ns faster than two. */
+	/* Payloads up to this size are copied behind their header before they are sent. The kernel takes one part 50 ns
+	 * faster than two. */
 	TCP_COPIED_MAX = 4096,
-	/* So many bytes of payloads at most for one system call. */
+	/* Limit of copied payload bytes for one system call. */
 	TCP_COPIED_BYTES = 8192,
-	/* So many small messages sent one after the other without waiting, and the sender is taken to run ahead. */
+	/* Small messages in a row without a wait that make the sender a burst sender. */
 	TCP_BURST_COUNT = 8,
-	/* So often a receiver looks in vain before it asks for what the sender's kernel may hold back. */
+	/* Empty reads before a receiver asks for what the sender's kernel may hold back. */
 	TCP_EMPTY_READS = 2,
-	/* So many messages received since it last slept, and a conduit leaves the epoll set. */
+	/* An endpoint leaves the epoll set after this many messages received without a sleep. */
 	TCP_UNWATCH_AFTER = 256
 };
 
 enum tcp_state {
-	TCP_CLOSED = 0,   /* as zeroed; there is no socket */
-	TCP_SEND_HELLO,   /* waits for room to send who this is */
-	TCP_AWAIT_HELLO,  /* waits for who the peer is */
-	TCP_SEND_ACCEPTED, /* waits for room to tell that the peer is the right one */
-	TCP_AWAIT_ACCEPTED,/* waits for the peer to tell the same */
+	TCP_CLOSED = 0,   /* also the state of a zeroed struct; there is no socket */
+	TCP_SEND_HELLO,   /* waits for room to send the hello */
+	TCP_AWAIT_HELLO,  /* waits for the peer's hello */
+	TCP_SEND_ACCEPTED, /* waits for room to accept the peer's hello */
+	TCP_AWAIT_ACCEPTED,/* waits for the peer to accept this hello */
 	TCP_READY         /* messages may follow */
 };
 
-/* Before every message. Both ends have one byte order; the version check at the rendezvous saw to that. */
+/* Precedes every message. Both ends have the same byte order: the version check at the rendezvous compares it. */
 struct tcp_header {
 	uint16_t magic;
-	uint16_t cpu;    /* the sender's collet_wake.cpu: a hint, believed unchecked */
-	uint32_t checksum; /* of the message's three fields, so that what is no header is not taken for a wrong
-	                      message */
+	uint16_t cpu;    /* the sender's collet_wake.shared_cpu: an unchecked hint */
+	/* Covers the three fields of the message, so that other bytes are not mistaken for the header of a wrong
+	 * message. */
+	uint32_t checksum;
 	struct collet_message message;
 };
 
-/* Said by both ends before the first message. */
+/* Sent by both ends before the first message. */
 struct tcp_hello {
 	uint32_t magic;
 	uint16_t version;
-	uint16_t is_accepted; /* 0: hello; 1: your hello was right */
+	uint16_t is_accepted; /* 0: hello; 1: accepts the other's hello */
 	uint32_t from, to;  /* ranks */
 	uint32_t channel;
 	uint32_t reserved0;
@@ -69,35 +73,35 @@ struct tcp_endpoint {
 	enum tcp_state state;
 	int socket;
 	int epoll_fd;
-	uint32_t owner_pid;               /* that opened it: a forked child must not shut the parent's connection */
+	uint32_t owner_pid; /* the process that opened it: a forked child must not shut the parent's connection down */
 	const struct collet_peer_info *self, *peer;
-	int64_t host_checked_ns;          /* when the peer's host was last looked at for silence */
+	int64_t host_checked_ns;          /* when the peer's host was last checked for silence */
 	bool is_watched;                  /* in the epoll set */
-	bool is_armed;                    /* somebody may be asleep who relies on that */
+	bool is_armed;                    /* the rank may sleep and rely on the epoll set */
 	uint32_t unslept_count;           /* messages received since the last arm(), while watched */
 
-	const struct collet_wake *wake;   /* of this rank; what follows: see tcp_delayed_ack.c */
+	const struct collet_wake *wake;   /* this rank's. For this and the following fields see tcp_delayed_ack.c */
 	bool is_local;                    /* the peer is on this host */
-	bool is_burst;                    /* headers that are sent now say that this end runs ahead */
-	bool is_burst_announced;          /* one that has been sent did */
+	bool is_burst;                    /* the headers sent now announce a burst */
+	bool is_burst_announced;          /* a header that was sent has announced it */
 	bool has_nagle;                   /* Nagle's algorithm is on */
-	uint32_t burst_count;             /* up by one when a send follows another without a wait, down by more else */
-	uint32_t empty_polls_seen;        /* the rank's, at the last send */
-	bool is_peer_burst;               /* so said the last header */
-	bool has_unacked;                 /* bytes have come, and nothing that went since acknowledges them surely */
-	uint32_t empty_reads;             /* looks in vain since */
+	uint32_t burst_count; /* raised by 1 by a send without a wait before it, lowered by more after a wait */
+	uint32_t empty_polls_seen;        /* the rank's empty_polls at the last send */
+	bool is_peer_burst;               /* the last header announced a burst */
+	bool has_unacked;                 /* bytes have come that no later send has surely acknowledged */
+	uint32_t empty_reads;             /* empty reads since then */
 
 	struct collet_transfer_queue sends;
-	uint64_t sent_bytes;              /* of the first send: bytes of header and payload together */
+	uint64_t sent_bytes;              /* bytes of the first send that are sent: header and payload together */
 
 	struct collet_transfer_queue receives;
-	bool has_header;                  /* arriving is the next message, which no receive has taken */
-	bool is_receiving;                /* arriving is the first receive's and received of its bytes are there */
+	bool has_header;                  /* `arriving` is the next message, and no receive has claimed it */
+	bool is_receiving;                /* `arriving` belongs to the first receive, which has received_bytes of it */
 	struct collet_message arriving;
 	uint64_t received_bytes;
-	uint64_t skip_bytes;              /* bytes still to come of a message that was a mismatch */
+	uint64_t skip_bytes;              /* bytes still to come of a mismatched message */
 	uint32_t buffer_begin, buffer_end;
-	union {                           /* the greetings are over before the first message comes */
+	union {                           /* the hellos end before the first message comes */
 		uint8_t buffer[TCP_BUFFER_BYTES];
 		struct {
 			struct tcp_hello out, in;
@@ -106,41 +110,44 @@ struct tcp_endpoint {
 	};
 };
 
-/* Ends the conduit: status becomes sticky, every transfer settles with it. Returns how many. The sentence is set before
- * (collet_tcp_lose_peer() sets its own). */
+/* Ends the endpoint: status becomes sticky, and every transfer completes with it. Returns how many. The caller has set
+ * the error sentence (collet_tcp_lose_peer() sets its own). */
 uint32_t collet_tcp_fail(struct tcp_endpoint *tcp, collet_status status);
-/* The way to the peer is gone, says this error of the socket's: no refusal by a peer that lives. */
+/* True if this socket error means that the peer's host cannot be reached, rather than a refusal by a live peer. */
 bool collet_tcp_is_unreachable(int error);
-/* Ends the conduit of a connection that has broken: error is errno, 0 for the end of the stream. */
+/* Ends the endpoint because the connection has broken. error: errno; 0: the end of the stream. */
 uint32_t collet_tcp_lose_peer(struct tcp_endpoint *tcp, const char *doing, int error);
 
-/* Before messages of so many bytes, none of which has begun to leave, are sent. */
+/* Decides whether the sender is in a burst. Called before a message of this size, none of which has been sent, is
+ * sent. */
 void collet_tcp_delayed_ack_judge(struct tcp_endpoint *tcp, uint64_t bytes);
-/* This end does not run ahead of the peer, or is about to close: nothing is held back. */
+/* Ends the burst, because this end waits for the peer or is about to close: the kernel holds nothing back. */
 void collet_tcp_delayed_ack_reset(struct tcp_endpoint *tcp);
-/* Bytes have come. */
+/* Notes that bytes have come. */
 void collet_tcp_delayed_ack_received(struct tcp_endpoint *tcp);
-/* Bytes have gone, and with them an acknowledgement of what has come. */
+/* Notes that bytes were sent, with an acknowledgement of what has come. */
 void collet_tcp_delayed_ack_sent(struct tcp_endpoint *tcp);
-/* Nothing has come. sleeping: and nobody will look for a while. */
+/* Notes an empty read, and asks the peer's kernel for what it may hold back. sleeping: the rank is about to sleep. */
 void collet_tcp_delayed_ack_starved(struct tcp_endpoint *tcp, bool sleeping);
 
-/* Out of the epoll set, if it is there; nobody may be asleep who relies on it. */
+/* Removes the endpoint from the epoll set, if it is in it. Nobody may be asleep and rely on it. */
 void collet_tcp_unwatch(struct tcp_endpoint *tcp);
 
-/* Sends what the socket takes; returns how many transfers settled. */
+/* Sends what the socket takes. Returns the number of completed transfers. */
 uint32_t collet_tcp_send(struct tcp_endpoint *tcp);
 uint32_t collet_tcp_checksum(const struct collet_message *message);
 
-/* Gives posted receives what has been read already; no system call. */
+/* Delivers bytes already read to posted receives, without a system call. Returns the number of completed transfers. */
 uint32_t collet_tcp_deliver(struct tcp_endpoint *tcp);
-/* Reads what is there and wanted, and delivers it. *moved: bytes read. */
+/* Reads what has come and is wanted, and delivers it. *moved: bytes read. */
 uint32_t collet_tcp_receive(struct tcp_endpoint *tcp, size_t *moved);
-/* Has the next message's header come? Reads once if not. No receive is posted. */
+/* True if the next message's header has come, or the endpoint has ended. Reads once if it has not. No receive is
+ * posted. */
 bool collet_tcp_is_recv_ready(struct tcp_endpoint *tcp);
-/* The next message's header, read if need be. */
+/* Returns the next message's header in *message, reading if necessary. False if it has not come. No receive is
+ * posted. */
 bool collet_tcp_peek(struct tcp_endpoint *tcp, struct collet_message *message);
-/* Is a header read that no receive has taken? */
+/* True if a header has been read that no receive has claimed. */
 bool collet_tcp_has_header(const struct tcp_endpoint *tcp);
 
 collet_status collet_tcp_open_progress(struct tcp_endpoint *tcp);
@@ -148,7 +155,7 @@ void collet_tcp_hello_init(struct tcp_endpoint *tcp);
 
 enum {
 	TCP_MESSAGE_MAGIC = 0x6d63,  /* "cm" */
-	TCP_BURST_MAGIC = 0x6163     /* "ca": the same, and the sender runs ahead */
+	TCP_BURST_MAGIC = 0x6163     /* "ca": the same, and the sender is in a burst */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* tcp, receiving: small messages through the conduit's buffer, large ones straight to where they are wanted. */
+/* Receives small messages through the endpoint's buffer, and large ones straight into their destination. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -19,7 +19,7 @@ bool collet_tcp_has_header(const struct tcp_endpoint *tcp)
 	       (!tcp->is_receiving && !tcp->skip_bytes && buffered_bytes(tcp) >= sizeof(struct tcp_header));
 }
 
-/* Takes bytes that are in the buffer out of it. */
+/* Consumes bytes of the buffer, and copies them to `into` if it is not NULL. */
 static void consume(struct tcp_endpoint *tcp, void *into, size_t bytes)
 {
 	if (into && bytes)
@@ -29,7 +29,7 @@ static void consume(struct tcp_endpoint *tcp, void *into, size_t bytes)
 		tcp->buffer_begin = tcp->buffer_end = 0;
 }
 
-/* Drops what has come of a message that was a mismatch. */
+/* Discards what has come of a mismatched message. */
 static void drop_skipped(struct tcp_endpoint *tcp)
 {
 	const uint64_t bytes = tcp->skip_bytes < buffered_bytes(tcp) ? tcp->skip_bytes : buffered_bytes(tcp);
@@ -37,8 +37,8 @@ static void drop_skipped(struct tcp_endpoint *tcp)
 	tcp->skip_bytes -= bytes;
 }
 
-/* Makes has_header true if the buffer holds one. False also when it was no header: the conduit has then failed, with
- * *settled transfers. */
+/* Reads a header from the buffer, if it holds one, and sets has_header. False if there is none, or if the bytes are no
+ * header: then the endpoint has failed, and *completed counts its transfers. */
 static bool read_header(struct tcp_endpoint *tcp, uint32_t *completed)
 {
 	if (tcp->has_header)
@@ -59,14 +59,14 @@ static bool read_header(struct tcp_endpoint *tcp, uint32_t *completed)
 		return false;
 	}
 	tcp->arriving = header.message;
-	/* Whoever waits for the next one of large messages had better look on than give way at once. */
+	/* A rank that waits for large messages should keep polling rather than yield to this CPU at once. */
 	tcp->endpoint.peer_cpu = header.message.bytes <= TCP_BUFFERED_MAX ? header.cpu : 0;
 	tcp->is_peer_burst = header.magic == TCP_BURST_MAGIC;
 	tcp->has_header = true;
 	return true;
 }
 
-/* The next message meets the first receive. */
+/* Compares the next message with the first receive, and starts it or completes a mismatch. */
 static uint32_t match(struct tcp_endpoint *tcp)
 {
 	struct collet_transfer *receive = tcp->receives.first;
@@ -82,7 +82,7 @@ static uint32_t match(struct tcp_endpoint *tcp)
 	return 1;
 }
 
-/* The first receive is complete. */
+/* Completes the first receive. */
 static void complete_first(struct tcp_endpoint *tcp)
 {
 	struct collet_transfer *receive = tcp->receives.first;
@@ -119,19 +119,20 @@ uint32_t collet_tcp_deliver(struct tcp_endpoint *tcp)
 	return completed;
 }
 
-/* How much to read ahead: of a large message only the header, since the rest has a better place to go. */
+/* Returns how many bytes to read ahead. Of a large message it is only the header, because its payload goes to its
+ * destination. */
 static size_t read_ahead_bytes(const struct collet_transfer *receive)
 {
 	return receive && receive->message.bytes > TCP_BUFFERED_MAX ? sizeof(struct tcp_header) : TCP_BUFFER_BYTES;
 }
 
-/* Where the next bytes shall go: the rest of the message being taken, then the buffer. Returns how many parts. */
+/* Plans where the next bytes go: the rest of the message in progress, then the buffer. Returns the number of parts. */
 static int plan_read(struct tcp_endpoint *tcp, struct iovec parts[2])
 {
 	int count = 0;
 	size_t room = TCP_BUFFER_BYTES;
 	if (tcp->is_receiving) {
-		assert(buffered_bytes(tcp) == 0); /* else deliver() would have used it */
+		assert(buffered_bytes(tcp) == 0); /* else collet_tcp_deliver() would have used it */
 		struct collet_transfer *receive = tcp->receives.first;
 		const uint64_t left = tcp->arriving.bytes - tcp->received_bytes;
 		parts[count++] = (struct iovec){ .iov_base = (uint8_t *)receive->data + tcp->received_bytes,
@@ -140,7 +141,7 @@ static int plan_read(struct tcp_endpoint *tcp, struct iovec parts[2])
 			return count;
 		room = read_ahead_bytes(receive->next ? receive->next : receive);
 	} else if (!tcp->skip_bytes) {
-		/* No more than a part of a header is there. */
+		/* The buffer holds at most a part of a header. */
 		memmove(tcp->buffer, tcp->buffer + tcp->buffer_begin, buffered_bytes(tcp));
 		tcp->buffer_end = buffered_bytes(tcp);
 		tcp->buffer_begin = 0;

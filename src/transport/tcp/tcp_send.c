@@ -1,4 +1,4 @@
-/* tcp, sending: headers and payloads of the queued messages, gathered into one system call. */
+/* Sends headers and payloads of the queued messages, gathered into one system call. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 uint32_t collet_tcp_checksum(const struct collet_message *message)
 {
-	/* Odd multipliers spread every bit upwards; nobody is kept out by this, only noise is. */
+	/* Odd multipliers spread every bit upwards. This detects accidental bytes, not an attacker. */
 	uint64_t mixed = message->signature * UINT64_C(0x9e3779b97f4a7c15);
 	mixed = (mixed ^ mixed >> 32 ^ message->sequence) * UINT64_C(0xbf58476d1ce4e5b9);
 	mixed = (mixed ^ mixed >> 32 ^ message->bytes) * UINT64_C(0x94d049bb133111eb);
@@ -30,7 +30,8 @@ static void add_part(struct batch *batch, void *data, size_t bytes)
 	batch->bytes += bytes;
 }
 
-/* Behind what was staged before, if that is the last part; the kernel takes one part faster than two. */
+/* Copies bytes behind those copied before, and extends the last part if they are adjacent. The kernel takes one part
+ * faster than two. */
 static void add_copy(struct batch *batch, const void *data, size_t bytes)
 {
 	uint8_t *place = batch->copied + batch->copied_bytes;
@@ -46,7 +47,7 @@ static void add_copy(struct batch *batch, const void *data, size_t bytes)
 	}
 }
 
-/* What is left of the first send, and as many after it as fit. */
+/* Gathers the rest of the first send, and as many sends after it as fit. */
 static void gather(const struct tcp_endpoint *tcp, struct batch *batch)
 {
 	uint64_t done = tcp->sent_bytes;
@@ -66,7 +67,7 @@ static void gather(const struct tcp_endpoint *tcp, struct batch *batch)
 			payload_done = done - sizeof(struct tcp_header);
 		}
 		const uint64_t left = send->message.bytes - payload_done;
-		/* Headers to come have their place. */
+		/* Space for the remaining headers stays reserved. */
 		const size_t reserved = batch->copied_bytes + (TCP_BATCH - 1 - i) * sizeof(struct tcp_header);
 		if (left > TCP_COPIED_MAX || left > sizeof(batch->copied) - reserved)
 			add_part(batch, (uint8_t *)send->data + payload_done,
@@ -85,7 +86,7 @@ static ssize_t write_batch(int socket, struct batch *batch)
 	return sendmsg(socket, &message, FLAGS);
 }
 
-/* bytes more have gone out: hands back the sends that are complete. */
+/* Accounts for `bytes` more sent bytes, and completes the sends that are finished. */
 static uint32_t complete_sent(struct tcp_endpoint *tcp, size_t bytes)
 {
 	struct collet_endpoint *endpoint = &tcp->endpoint;
@@ -105,8 +106,8 @@ static uint32_t complete_sent(struct tcp_endpoint *tcp, size_t bytes)
 	return completed;
 }
 
-/* The connection is broken for sending, yet what the peer sent before may have come: a peer that has finished its calls
- * and left did deliver its last messages. */
+/* Fails a broken connection after it has read what the peer sent before. A peer that has finished its calls and left
+ * did deliver its last messages. */
 static uint32_t fail_send(struct tcp_endpoint *tcp, int error)
 {
 	uint32_t completed = 0;
@@ -138,7 +139,7 @@ uint32_t collet_tcp_send(struct tcp_endpoint *tcp)
 		collet_tcp_delayed_ack_sent(tcp);
 		completed += complete_sent(tcp, (size_t)written);
 		moved += (size_t)written;
-		if ((size_t)written < batch.bytes)  /* the socket is full: asking again would only say so */
+		if ((size_t)written < batch.bytes)  /* the socket is full, and another call would only say so */
 			break;
 	}
 	return completed;
