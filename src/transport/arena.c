@@ -1,3 +1,4 @@
+/* Implements the arena: reservation of its address space, its blocks, and the mapping of peers' arenas. */
 #include "transport/arena.h"
 
 #include <errno.h>
@@ -15,8 +16,8 @@
 #define HUGE_BYTES ((size_t)2 << 20)
 #define RESERVE_MAX ((size_t)64 << 30)
 #define RESERVE_MIN ((size_t)64 << 20)
-/* From here on a freed block is given back to the system, which zeroes it in passing; below, clearing it costs less
- * than the page faults of its next use. */
+/* A freed block from this size is returned to the system, which zeroes it too. For smaller ones clearing costs less
+ * than the page faults of the next use. */
 #define PUNCH_HOLE_MIN ((size_t)256 << 10)
 
 /* ---- Reserving ---------------------------------------------------------------------------------------------- */
@@ -27,17 +28,17 @@ static size_t default_reserve(void)
 	const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
 	if (pages > 0 && page_bytes > 0 && (size_t)pages < reserve / (size_t)page_bytes)
 		reserve = (size_t)pages * (size_t)page_bytes;
-	/* A quarter of a limited address space: local peers' arenas are mapped too. */
+	/* A quarter of a limited address space, because local peers' arenas are mapped too. */
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur / 4 < reserve)
 		reserve = (size_t)(limit.rlim_cur / 4);
 	return reserve < RESERVE_MIN ? RESERVE_MIN : reserve;
 }
 
-/* A mapping of fd at a multiple of 2 MiB; MAP_FAILED if there is no room. */
+/* Maps fd at a multiple of 2 MiB. Returns MAP_FAILED if there is no room. */
 static unsigned char *map_aligned(int fd, size_t bytes)
 {
-	/* Reserve more than needed, cut the ends off, and put the file into what is left. */
+	/* Reserve more than needed, map the file into the aligned part, and unmap the ends. */
 	unsigned char *room =
 		mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (room == MAP_FAILED)
@@ -128,7 +129,7 @@ collet_status collet_arena_init(struct collet_arena *arena, size_t reserve)
 		if (status == COLLET_OK)
 			return COLLET_OK;
 		collet_arena_deinit(arena);
-		/* A default that is too much is our own guess to correct. */
+		/* A default that is too large is this library's own guess, so it is halved. */
 		if (reserve || status != COLLET_ERR_MEMORY || want / 2 < RESERVE_MIN)
 			return status;
 		want = want / 2 / HUGE_BYTES * HUGE_BYTES;
@@ -160,7 +161,7 @@ static size_t round_up(size_t value, size_t multiple)
 	return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Puts a block in at index; room for it has been made. */
+/* Inserts a block at index. The caller has reserved room for it. */
 static void insert_block(struct collet_arena *arena, size_t index, struct collet_arena_block block)
 {
 	memmove(&arena->blocks[index + 1], &arena->blocks[index], (arena->block_count - index) * sizeof(block));
@@ -175,7 +176,7 @@ static void remove_block(struct collet_arena *arena, size_t index)
 		(arena->block_count - index) * sizeof(arena->blocks[0]));
 }
 
-/* Cuts [offset, offset + bytes) out of the free block at index. */
+/* Marks [offset, offset + bytes) of the free block at index as used, and keeps the rest as free blocks. */
 static void split_block(struct collet_arena *arena, size_t index, size_t offset, size_t bytes)
 {
 	const struct collet_arena_block whole = arena->blocks[index];
@@ -187,7 +188,7 @@ static void split_block(struct collet_arena *arena, size_t index, size_t offset,
 		insert_block(arena, index, (struct collet_arena_block){ whole.offset, before, false });
 }
 
-/* First fit: there are few blocks, and low addresses keep the page tables small. */
+/* Allocates a block by first fit: there are few blocks, and low addresses keep the page tables small. */
 static bool alloc_block(struct collet_arena *arena, size_t bytes, size_t alignment, size_t *offset)
 {
 	if (!blocks_reserve(arena, arena->block_count + 2))
@@ -211,7 +212,7 @@ collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size
 	if (bytes > arena->bytes)
 		return collet_fail(COLLET_ERR_MEMORY, "collet_mem_alloc of %zu bytes: the whole arena has %zu", bytes,
 			arena->bytes);
-	/* Blocks from a page on own their pages, so that freeing one can give them back. */
+	/* Blocks of a page or more own whole pages, so that freeing can return them. */
 	const size_t rounded = round_up(bytes ? bytes : 1, bytes >= PAGE_BYTES ? PAGE_BYTES : COLLET_ARENA_ALIGN);
 	pthread_mutex_lock(&arena->lock);
 	const bool taken = alloc_block(arena, rounded, alignment_of(bytes), &offset);
@@ -225,7 +226,7 @@ collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size
 	return COLLET_OK;
 }
 
-/* Every free block reads as zeros. */
+/* Zeroes a block that is freed: every free block reads as zeros. */
 static void zero_block(const struct collet_arena *arena, const struct collet_arena_block *block)
 {
 	if (block->bytes >= PUNCH_HOLE_MIN && fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -234,7 +235,7 @@ static void zero_block(const struct collet_arena *arena, const struct collet_are
 	memset(arena->base + block->offset, 0, block->bytes);
 }
 
-/* The used block that starts at offset; block_count if there is none. */
+/* Returns the index of the used block that starts at offset; block_count if there is none. */
 static size_t find_block(const struct collet_arena *arena, size_t offset)
 {
 	size_t first = 0, count = arena->block_count;
@@ -363,7 +364,7 @@ collet_status collet_arena_attach(struct collet_arena *arena, int fd, struct col
 
 void collet_arena_map_ref(struct collet_arena_map *map)
 {
-	/* Relaxed: whoever holds it already keeps it alive. */
+	/* Relaxed: the caller's reference keeps it alive. */
 	atomic_fetch_add_explicit(&map->refcount, 1, memory_order_relaxed);
 }
 
@@ -379,11 +380,11 @@ static void unlink_peer_map(struct collet_arena *arena, const struct collet_aren
 void collet_arena_map_unref(struct collet_arena_map *map)
 {
 	struct collet_arena *list = map->owner;
-	/* Under the list's lock, so that attach never finds a mapping whose last holder is letting go. */
+	/* Under the list's lock, so that attach never finds a mapping whose last reference is being released. */
 	if (list)
 		pthread_mutex_lock(&list->lock);
-	/* Release: this holder's reads are over. Acquire, pairing with the others' release: and theirs, before
-	 * unmapping. */
+	/* Release: this holder's reads are over. Acquire, pairing with the others' release: their reads are over before
+	 * the unmap. */
 	const bool last = atomic_fetch_sub_explicit(&map->refcount, 1, memory_order_acq_rel) == 1;
 	if (last && list)
 		unlink_peer_map(list, map);

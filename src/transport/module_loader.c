@@ -1,4 +1,4 @@
-/* Transports from modules: where they are looked for, and what must be right before one is used. */
+/* Loads transports from modules: searches the folders, and checks a module's table before it is used. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,12 +14,13 @@
 
 static const char file_head[] = "libcollet-transport-", file_tail[] = ".so";
 
-/* Every table has had these since version 1. */
+/* The slots that every table must have. */
 enum { MIN_TABLE_BYTES = offsetof(struct collet_transport, disarm) + sizeof(void (*)(struct collet_endpoint *)) };
 
-/* ---- Where ---- */
+/* ---- Folders and names ---- */
 
-/* Beside the shared library, so that a tree that was moved finds its own; else where it was to be installed. */
+/* Writes the default folder: beside the shared library, so that a relocated installation finds its own modules, else
+ * the one given at build time. */
 static void default_folder(char *folder, size_t bytes)
 {
 	Dl_info self;
@@ -33,7 +34,7 @@ static void default_folder(char *folder, size_t bytes)
 
 bool collet_module_folder(uint32_t i, char *folder, size_t bytes)
 {
-	/* Not what somebody without this program's rights has set for it. */
+	/* secure_getenv(): a setuid program ignores the path of its unprivileged caller. */
 	const char *path = secure_getenv("COLLET_TRANSPORT_PATH");
 	while (path && *path) {
 		const size_t length = strcspn(path, ":");
@@ -48,7 +49,7 @@ bool collet_module_folder(uint32_t i, char *folder, size_t bytes)
 	return i == 0;
 }
 
-/* "libcollet-transport-NAME.so" -> NAME; false: no such file name. */
+/* Extracts NAME from "libcollet-transport-NAME.so". False if the file name has another form. */
 static bool module_name(const char *file, char name[COLLET_TRANSPORT_NAME_BYTES])
 {
 	const size_t length = strlen(file), head = sizeof(file_head) - 1, tail = sizeof(file_tail) - 1;
@@ -92,9 +93,9 @@ char (*collet_module_names(uint32_t *count))[COLLET_TRANSPORT_NAME_BYTES]
 	return names;
 }
 
-/* ---- What ---- */
+/* ---- Loading ---- */
 
-/* The first mandatory slot that the table leaves empty; NULL: none. */
+/* Returns the first mandatory slot that is missing from the table; NULL if none is. */
 static const char *first_missing_slot(const struct collet_transport *table)
 {
 	if (!table->reaches)
@@ -130,11 +131,11 @@ static const char *first_missing_slot(const struct collet_transport *table)
 	return table->memory_register && !table->device_open ? "device_open" : NULL;
 }
 
-/* Takes over what the module exports, if it can be used. */
+/* Copies the table that a module exports, if it is usable. */
 static collet_status copy_table(struct collet_transport *copy, const struct collet_transport *table, const char *name,
 	const char *file)
 {
-	/* Of another version nothing but this is known. */
+	/* For another version only the version field is known. */
 	if (table->version != COLLET_TRANSPORT_VERSION)
 		return collet_fail(COLLET_ERR_CONFIG,
 			"%s is for version %u of the transport contract, this library has version %d; one of the two "
@@ -177,7 +178,7 @@ static collet_status load_file(struct collet_transport_instance *instance, const
 	return status;
 }
 
-/* That there is no such file anywhere. */
+/* Fails because no folder has the module. */
 static collet_status fail_not_found(const char *name)
 {
 	char folders[512] = "", built[128] = "", folder[PATH_MAX];
@@ -202,7 +203,7 @@ collet_status collet_module_load(
 		char checked[COLLET_TRANSPORT_NAME_BYTES];
 		snprintf(file, sizeof(file), "%s/%s%s%s", folder, file_head, name, file_tail);
 		if (!module_name(file + strlen(folder) + 1, checked))
-			break;  /* no name of a module; a '/' in it must lead nowhere */
+			break;  /* not a module's name; a '/' must not lead to another folder */
 		if (access(file, F_OK) != 0)
 			continue;
 		if (load_file(instance, name, file) == COLLET_OK) {

@@ -1,4 +1,5 @@
-/* A rank's transports: which there are, in which order, and their devices. */
+/* Implements the registry: finds, orders and opens the transports of a rank, and registers memory with their
+ * devices. */
 #include "transport/registry.h"
 
 #include <dlfcn.h>
@@ -18,7 +19,7 @@ extern const struct collet_transport collet_shm_transport;
 extern const struct collet_transport collet_tcp_transport;
 #endif
 
-/* Building in a transport is a folder and a line here. */
+/* Adding a built-in transport takes a folder and a line here. */
 const struct collet_transport *const collet_transports[] = {
 #ifdef COLLET_HAVE_SELF
 	&collet_self_transport,
@@ -41,13 +42,13 @@ static const struct {
 };
 enum { WRAPPER_COUNT = sizeof(wrappers) / sizeof(wrappers[0]) };
 
-/* ---- One ---- */
+/* ---- One instance ---- */
 
 static void free_instance(struct collet_transport_instance *instance, bool forked)
 {
 	if (!instance)
 		return;
-	/* In a forked child a device is the parent's, and its module's threads and locks are not here. */
+	/* In a forked child the device belongs to the parent, and its module's threads and locks do not exist. */
 	if (instance->device && !forked)
 		instance->transport->device_close(instance->device);
 	free_instance(instance->inner, forked);
@@ -85,7 +86,7 @@ static const struct collet_transport *find_built_in(const char *name)
 	return NULL;
 }
 
-/* A transport of its own, not a wrapper. */
+/* Opens a transport that is not a wrapper. */
 static collet_status init_plain(
 	struct collet_transport_instance *instance, const char *name, const struct collet_device_config *config)
 {
@@ -121,7 +122,7 @@ static collet_status init_wrapper(struct collet_transport_instance *instance, co
 		(int)wrapper_length, name, name);
 }
 
-/* name: "tcp", "faulty:tcp", "trace:faulty:tcp". */
+/* Creates an instance and opens its device. name: for example "tcp", "faulty:tcp", "trace:faulty:tcp". */
 static collet_status create_instance(
 	struct collet_transport_instance **instance_out, const char *name, const struct collet_device_config *config)
 {
@@ -143,7 +144,7 @@ static collet_status create_instance(
 	return COLLET_OK;
 }
 
-/* ---- All ---- */
+/* ---- The set ---- */
 
 static collet_status add_instance(struct collet_transport_set *set, struct collet_transport_instance *instance)
 {
@@ -154,7 +155,7 @@ static collet_status add_instance(struct collet_transport_set *set, struct colle
 		free_instance(instance, false);
 		return status;
 	}
-	/* self is first; of equals, the one that came first. */
+	/* self stays first. Instances of equal priority keep the order in which they were added. */
 	uint32_t at = set->count++;
 	for (; at > 1 && set->instances[at - 1]->transport->priority < instance->transport->priority; at--)
 		set->instances[at] = set->instances[at - 1];
@@ -163,7 +164,7 @@ static collet_status add_instance(struct collet_transport_set *set, struct colle
 	return COLLET_OK;
 }
 
-/* COLLET_TRANSPORT's: each is wanted. */
+/* Adds the transports that COLLET_TRANSPORT lists. Each must be available. */
 static collet_status add_named(
 	struct collet_transport_set *set, const char *text, const struct collet_device_config *config)
 {
@@ -185,7 +186,7 @@ static collet_status add_named(
 	}
 }
 
-/* All there are; a module that will not do is passed over. */
+/* Adds all built-in transports and all usable modules. */
 static collet_status add_all(struct collet_transport_set *set, const struct collet_device_config *config)
 {
 	for (uint32_t i = 0; collet_transports[i]; i++) {
@@ -203,7 +204,7 @@ static collet_status add_all(struct collet_transport_set *set, const struct coll
 	for (uint32_t i = 0; i < count; i++) {
 		struct collet_transport_instance *instance;
 		if (collet_transports_find(set, names[i], NULL))
-			continue;  /* what is built in cannot be replaced */
+			continue;  /* a module cannot replace a built-in transport */
 		collet_status status = create_instance(&instance, names[i], config);
 		const bool is_missing = status == COLLET_ERR_UNSUPPORTED; /* as on most machines */
 		if (status == COLLET_OK)
@@ -216,7 +217,7 @@ static collet_status add_all(struct collet_transport_set *set, const struct coll
 	return COLLET_OK;
 }
 
-/* What the others will know of this rank's transports. */
+/* Writes into the peer info what other ranks need to know about this rank's transports. */
 static collet_status fill_peer_info(const struct collet_transport_set *set, struct collet_peer_info *peer_info)
 {
 	uint32_t used = 0;
@@ -236,7 +237,7 @@ static collet_status fill_peer_info(const struct collet_transport_set *set, stru
 		row->data_bytes = (uint8_t)instance->info.peer_data_bytes;
 		memcpy(peer_info->data + used, instance->info.peer_data, instance->info.peer_data_bytes);
 		used += instance->info.peer_data_bytes;
-		if (!peer_info->link_mbps) /* of the best that has something to say; TCP's is found with its address */
+		if (!peer_info->link_mbps) /* of the best transport that reports one; TCP's comes with its address */
 			peer_info->link_mbps = instance->info.link_mbps;
 	}
 	return COLLET_OK;
@@ -280,7 +281,7 @@ void collet_transports_close(struct collet_transport_set *set, bool forked)
 	*set = (struct collet_transport_set){ 0 };
 }
 
-/* ---- Asking ---- */
+/* ---- Lookup ---- */
 
 const struct collet_transport_instance *collet_transports_find(
 	const struct collet_transport_set *set, const char *name, uint32_t *index)
@@ -313,7 +314,7 @@ bool collet_transport_instance_reaches(const struct collet_transport_instance *i
 	return instance->transport->reaches(self, peer);
 }
 
-/* Is that its name, or that of what it wraps? */
+/* True if the listed name is this one, or that of a wrapper around it. */
 static bool matches_name(const char *listed, const char *name)
 {
 	const size_t length = strlen(name), bytes = strnlen(listed, COLLET_TRANSPORT_NAME_BYTES);
@@ -340,9 +341,9 @@ bool collet_peer_info_lacks_rdma(const struct collet_peer_info *peer_info)
 	return true;
 }
 
-/* ---- Memory ---- */
+/* ---- Registered memory ---- */
 
-/* Under lock. NULL: no memory for one more. */
+/* Appends an entry, under the lock. Returns NULL if there is no memory. */
 static struct collet_registered_memory *append_registered(struct collet_transport_set *set)
 {
 	if (set->registered_count == set->registered_capacity) {
@@ -412,7 +413,7 @@ void collet_transports_deregister(struct collet_transport_set *set, const void *
 	pthread_mutex_unlock(&set->lock);
 }
 
-/* Under lock. */
+/* True if a transport that has registered this memory accepts messages in GPU memory. Called under the lock. */
 static bool accepts_gpu_memory(
 	const struct collet_transport_set *set, const struct collet_registered_memory *registered)
 {

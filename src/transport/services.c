@@ -1,4 +1,5 @@
-/* What transports may call, built in or not: a module finds no symbol of the library, only this table. */
+/* Fills the table of services that transports may call. A module links to no symbol of the library and uses only this
+ * table. */
 #include "core/config.h"
 #include "core/status.h"
 #include "transport/arena.h"

@@ -1,7 +1,7 @@
-/* self: a conduit from a rank to itself. What is sent on it is received on it, in order, by one memcpy.
+/* Implements the self transport: an endpoint from a rank to itself. Each message is received in order by one memcpy.
  *
- * The second of a pair of posts moves the bytes, so nothing is ever left for progress() to do and a send settles only
- * once its receive has come: there is no buffer in between. */
+ * The second post of a pair moves the bytes. So progress() never has anything to do, and a send completes only when its
+ * receive is posted: there is no buffer in between. */
 #include <string.h>
 
 #include "core/status.h"
@@ -9,7 +9,7 @@
 
 struct self_endpoint {
 	struct collet_endpoint endpoint;
-	struct collet_transfer_queue sends, receives;  /* at most one of them is not empty */
+	struct collet_transfer_queue sends, receives;  /* at least one of them is empty */
 };
 
 static bool reaches(const struct collet_peer_info *self, const struct collet_peer_info *peer)
@@ -38,7 +38,7 @@ static void close_endpoint(struct collet_endpoint *endpoint)
 	collet_transfer_queue_complete_all(&self->receives, endpoint, COLLET_CANCELLED);
 }
 
-/* The oldest send meets the oldest receive. */
+/* Moves the oldest send into the oldest receive, or completes a mismatch. */
 static void match_first(struct self_endpoint *self)
 {
 	struct collet_endpoint *endpoint = &self->endpoint;
@@ -87,7 +87,7 @@ static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *
 
 static void release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	/* the view is the receiver's own buffer */
+	/* The view is the receiver's own buffer. */
 }
 
 static uint32_t progress(struct collet_endpoint *endpoint)
@@ -106,7 +106,7 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 
 static bool arm(struct collet_endpoint *endpoint)
 {
-	/* What is pending waits for this rank's own next post, which no descriptor tells of. */
+	/* Pending transfers wait for this rank's own next post, which no descriptor signals. */
 	return endpoint->status == COLLET_OK;
 }
 

@@ -1,28 +1,29 @@
-/* faulty: a wrapper that is allowed everything that the contract allows, and does it; and breaks, if asked to.
+/* Implements the faulty wrapper, which does everything that the transport contract allows, and injects failures on
+ * request.
  *
- * What it always may do: hold a message back for a while (so that what leaves by different conduits arrives in another
- * order), cut it into parts that arrive one by one, and look away when it is asked for progress. Nothing of that may
- * change a result. What it does only when asked, at the nth message of a rank: lose the peer, fail, or go silent.
+ * It always delays messages (so that messages on different endpoints arrive in another order), splits them into parts
+ * that arrive one by one, and skips calls of progress(). None of this may change a result. Only on request, at the nth
+ * message of a rank, it loses the peer, fails, or goes silent.
  *
  * COLLET_FAULTY is a list of these, without spaces (default: delay=50,split=3,skip=4):
- *   delay=US    one message of two is held back, for up to so many microseconds
- *   split=N     one message of N is cut into 2 to 4 parts; 0: none. Messages lie in a GPU's memory only with 0, on all
- *               ranks: the wrapped transport takes them there by their length, and a part may be a byte
- *   skip=N      one call of progress in N does nothing; 0: none
- *   lose=N      the conduit of the rank's Nth message ends as COLLET_ERR_PEER_LOST
- *   fail=N      the same, as COLLET_ERR_TRANSPORT
- *   drop=N      the Nth message, and all that would follow it on its conduit, is not sent, and nobody is told
- *   leave=N     that the Nth message has gone is seen late: in the look that sees its receiver gone too
- *   lose, fail, drop and leave alone: at one of the first 100 messages, by the seed
- *   rank=R      lose, fail, drop and leave hold for this rank only
- * COLLET_FAULTY_SEED makes a run's decisions again: how long a message is held back and where it is cut depend on the
- * seed, the two ranks, the channel and its number there only. Otherwise the seed is made from the job's name and
- * meeting place, alike on all ranks, and printed. Sentences of injected faults have it too.
+ *  delay=US    delays one message in two, by at most this many microseconds
+ *  split=N     splits one message in N into 2 to 4 parts; 0: none. Messages in GPU memory need 0 on all ranks: the
+ *              wrapped transport accepts them by their length, and a part may be a single byte
+ *  skip=N      one call of progress() in N does nothing; 0: none
+ *  lose=N      the endpoint of the rank's Nth message ends with COLLET_ERR_PEER_LOST
+ *  fail=N      the same with COLLET_ERR_TRANSPORT
+ *  drop=N      the Nth message, and all later ones of its endpoint, are not sent, and nobody is told
+ *  leave=N     the Nth message's completion is reported late: by the poll that also sees its receiver gone
+ *  lose, fail, drop and leave without N: at one of the first 100 messages, chosen by the seed
+ *  rank=R      lose, fail, drop and leave apply to this rank only
+ * COLLET_FAULTY_SEED repeats the decisions of a run. The delay and the split of a message depend only on the seed, the
+ * two ranks, the channel and the message's number on it. Without it the seed is made from the job's name and meeting
+ * place, the same on all ranks, and printed. Error sentences of injected faults include it.
  *
- * How. Every message travels as a head and its parts, messages of the wrapped transport; so the receiver need not guess
- * how the sender cuts. A receive is posted to the wrapped conduit when its head has come. What the head says is
- * compared with what is expected, as by any transport; the parts of a message that does not fit are received as
- * something else on purpose, so that the wrapped transport throws them away. */
+ * Every message travels as a header and its parts, which are messages of the wrapped transport, so the receiver need
+ * not guess how the sender splits. A receive is posted to the wrapped endpoint when its header has come. The header is
+ * compared with the expected message, as in any transport. The parts of a mismatched message are received with a wrong
+ * signature on purpose, so that the wrapped transport drops them. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@
 #include "core/status.h"
 #include "transport/wrap/faulty.h"
 
-/* ---- Ending ---- */
+/* ---- Failing ---- */
 
 static uint32_t complete_direction(
 	struct faulty_endpoint *faulty, struct faulty_direction *direction, collet_status status)
@@ -73,7 +74,7 @@ static bool is_selected(const struct faulty_device *device, uint64_t wanted, uin
 	return wanted && wanted == number && (device->rank == UINT64_MAX || device->rank == device->own_rank);
 }
 
-/* The faults of the rank's message that is sent next; true: it ended the conduit. */
+/* Injects the faults of the rank's next message. True if they ended the endpoint. */
 static bool inject(struct faulty_endpoint *faulty, const struct collet_transfer *transfer)
 {
 	struct faulty_device *device = faulty->device;
@@ -157,7 +158,7 @@ static void split_message(struct faulty_endpoint *faulty, struct faulty_header *
 	const uint64_t wanted = 2 + faulty_random(&faulty->random_out) % (PARTS_MAX - 1);
 	header->parts = is_split && bytes >= wanted ? wanted : 1;
 	for (uint64_t p = 0, first = 0; p < header->parts; p++) {
-		/* At least one byte each, and enough left for the others. */
+		/* Each part has at least one byte, and leaves one for each part after it. */
 		const uint64_t most = bytes - first - (header->parts - 1 - p);
 		first += p + 1 == header->parts ? bytes - first : 1 + faulty_random(&faulty->random_out) % most;
 		header->ends[p] = first;
@@ -182,7 +183,7 @@ static void begin_send(struct faulty_endpoint *faulty, struct faulty_slot *slot)
 		table->post_send(inner, &slot->part[p]);
 }
 
-/* May the first that waits leave now? Says when, the first time that it is asked. */
+/* True if the first waiting message may be sent now. Draws its delay at the first call. */
 static bool is_due(struct faulty_endpoint *faulty)
 {
 	if (!faulty->has_due) {
@@ -194,13 +195,13 @@ static bool is_due(struct faulty_endpoint *faulty)
 	return faulty->due_ns == 0 || collet_clock_ns() >= faulty->due_ns;
 }
 
-/* What was sent on a conduit that has gone silent: its owner believes it. */
+/* Completes sends on a silent endpoint without sending them. */
 static void discard_waiting(struct faulty_endpoint *faulty)
 {
 	(void)collet_transfer_queue_complete_all(&faulty->out.waiting, &faulty->endpoint, COLLET_OK);
 }
 
-/* The last message that its receiver takes: that it has gone is told by the second look after its leaving. */
+/* True if the completion of the late send is still to be hidden: until the second poll after its receiver has left. */
 static bool hides_completion(struct faulty_endpoint *faulty, const struct collet_transfer *outer)
 {
 	if (outer != faulty->late_send)
@@ -210,7 +211,7 @@ static bool hides_completion(struct faulty_endpoint *faulty, const struct collet
 	return !had_left;
 }
 
-/* Begins what is due, and settles what has gone. */
+/* Starts the sends that are due, and completes those that were sent. */
 static uint32_t advance_out(struct faulty_endpoint *faulty)
 {
 	struct faulty_direction *out = &faulty->out;
@@ -231,7 +232,7 @@ static uint32_t advance_out(struct faulty_endpoint *faulty)
 		if (slot->header.status == COLLET_PENDING || !faulty_is_complete(slot, &status))
 			break;
 		if (status != COLLET_OK) {
-			faulty->late_send = NULL; /* the wrapped conduit has ended: faulty_mirror() */
+			faulty->late_send = NULL; /* the wrapped endpoint has ended: see faulty_mirror() */
 			break;
 		}
 		struct collet_transfer *outer = slot->outer;
@@ -266,7 +267,7 @@ static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *
 	(void)faulty_mirror(faulty);
 }
 
-/* ---- Looking ---- */
+/* ---- Polling ---- */
 
 static uint32_t progress(struct collet_endpoint *endpoint)
 {
@@ -302,7 +303,7 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 	return true;
 }
 
-/* Has the wrapped conduit done something that is not passed on yet? */
+/* True if the wrapped endpoint has completed something that is not reported yet. */
 static bool can_progress(const struct faulty_endpoint *faulty)
 {
 	const struct faulty_slot *out = faulty->out.first, *in = faulty->in.first;
@@ -317,7 +318,7 @@ static bool arm(struct collet_endpoint *endpoint)
 	struct faulty_endpoint *faulty = faulty_of(endpoint);
 	if (endpoint->status != COLLET_OK || can_progress(faulty))
 		return false;
-	/* Held back, it is due within microseconds, which is no time to sleep. */
+	/* A delayed message is due within microseconds, too soon to sleep. */
 	if (faulty->out.waiting.first && !faulty->is_silent)
 		return false;
 	return faulty_inner(faulty)->posted == 0 || faulty_table(faulty)->arm(faulty_inner(faulty));
@@ -341,7 +342,7 @@ static void disarm(struct collet_endpoint *endpoint)
 	faulty_table(faulty)->disarm(faulty_inner(faulty));
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Opening and closing ---- */
 
 static collet_status open_endpoint(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
@@ -423,7 +424,7 @@ collet_status collet_faulty_wrap(struct collet_transport_instance *instance, con
 	table->peek = peek;
 	table->arm = arm;
 	table->disarm = disarm;
-	/* Parts may be too short for what the wrapped one takes in a GPU's memory. */
+	/* Parts may be too short for what the wrapped transport accepts in GPU memory. */
 	table->accepts_gpu = wrapper->inner->accepts_gpu && !device->split ? accepts_gpu : NULL;
 	table->report_call_time = wrapper->inner->report_call_time ? report_call_time : NULL;
 	return COLLET_OK;

@@ -1,4 +1,4 @@
-/* faulty, within: what its files share. See faulty.c. */
+/* Declares what the files of the faulty wrapper share. See faulty.c. */
 #ifndef COLLET_TRANSPORT_WRAP_FAULTY_H
 #define COLLET_TRANSPORT_WRAP_FAULTY_H
 
@@ -8,7 +8,7 @@
 
 enum {
 	PARTS_MAX = 4,
-	SLOTS = 32                       /* messages under way each way; more wait */
+	SLOTS = 32                       /* messages in flight each way; more wait */
 };
 
 #define HEADER_SIGNATURE UINT64_C(0x6661756c74790001)
@@ -21,30 +21,30 @@ struct faulty_device {
 	uint64_t seed;
 	uint64_t delay_us, split, skip, lose, fail, drop, leave, rank;
 	uint32_t own_rank;
-	_Atomic uint64_t messages;       /* that this rank has sent */
+	_Atomic uint64_t messages;       /* number of messages that this rank has sent */
 };
 
 struct faulty_header {
 	struct collet_message message;
 	uint64_t parts;
-	uint64_t ends[PARTS_MAX];        /* of parts, in bytes of the message */
+	uint64_t ends[PARTS_MAX];        /* end offsets of the parts in the message */
 };
 
-/* A message under way: its transfer, and the wrapped conduit's. */
+/* A message in flight: the caller's transfer, and those of the wrapped endpoint. */
 struct faulty_slot {
-	struct collet_transfer *outer;   /* NULL: settled; a view may still be lent */
+	struct collet_transfer *outer;   /* NULL once completed; a view may still be in use */
 	struct collet_transfer header, part[PARTS_MAX];
 	struct faulty_header content;
 	uint32_t parts;
 	bool is_used, is_mismatch, is_view;
-	struct faulty_slot *next;        /* under way after this one */
+	struct faulty_slot *next;        /* the next message in flight */
 };
 
 struct faulty_direction {
-	struct collet_transfer_queue waiting;  /* not begun */
-	struct faulty_slot *first, *last;      /* under way, oldest first */
+	struct collet_transfer_queue waiting;  /* not started */
+	struct faulty_slot *first, *last;      /* in flight, oldest first */
 	struct faulty_slot slot[SLOTS];
-	uint64_t sequence;                     /* of the wrapped conduit's messages */
+	uint64_t sequence;                     /* sequence number of the wrapped endpoint's messages */
 };
 
 struct faulty_endpoint {
@@ -54,14 +54,14 @@ struct faulty_endpoint {
 	uint32_t owner_pid;
 	bool ready, is_closed;
 	bool is_silent;                  /* nothing is sent any more */
-	const struct collet_transfer *late_send; /* what is told late; NULL: nothing */
-	bool has_receiver_left;          /* its receiver has */
-	bool has_due;                    /* due holds for the first that waits */
+	const struct collet_transfer *late_send; /* the send whose completion is reported late; NULL if none */
+	bool has_receiver_left;          /* the receiver of late_send has left */
+	bool has_due;                    /* due_ns is set for the first waiting send */
 	int64_t due_ns;
 	uint64_t random_out, random_poll;
 	struct faulty_direction out, in;
-	struct collet_transfer header_receive; /* the receive of the next head */
-	struct faulty_header header;     /* where it lands */
+	struct collet_transfer header_receive; /* the receive of the next header */
+	struct faulty_header header;     /* its buffer */
 	bool is_header_posted, has_header;
 };
 
@@ -81,7 +81,7 @@ static inline const struct collet_transport *faulty_table(const struct faulty_en
 	return faulty_inner(faulty)->transport;
 }
 
-/* splitmix64: good enough, and every seed will do. */
+/* Returns the next random number (splitmix64, which accepts every seed). */
 static inline uint64_t faulty_random(uint64_t *state)
 {
 	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
@@ -90,35 +90,39 @@ static inline uint64_t faulty_random(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
+/* Returns true once in count times; never if count is 0. */
 static inline bool faulty_chance(uint64_t *state, uint64_t count)
 {
 	return count && faulty_random(state) % count == 0;
 }
 
 /* faulty.c */
-/* The wrapped conduit is not asked any more, so it moves nothing of what it still holds; close() closes it. */
+/* Ends the endpoint. The wrapped one is not polled any more, so it moves nothing of what it still has; close() closes
+ * it. Returns the number of completed transfers. */
 uint32_t faulty_end(struct faulty_endpoint *faulty, collet_status status);
-/* Has the wrapped conduit ended? Then so has this one. */
+/* Copies what the wrapped endpoint reports, and ends this one if it has ended. Returns the number of completed
+ * transfers. */
 uint32_t faulty_mirror(struct faulty_endpoint *faulty);
-/* NULL: none is free. */
+/* Returns a free slot for a message, queued as in flight; NULL if none is free. */
 struct faulty_slot *faulty_alloc_slot(struct faulty_direction *direction, struct collet_transfer *outer);
 struct collet_transfer *faulty_pop_waiting(struct faulty_direction *direction);
-/* Whether all of the slot's parts have settled; *status the first that did not go well. */
+/* True if all parts of the slot have completed; *status is the first that is not COLLET_OK. */
 bool faulty_is_complete(const struct faulty_slot *slot, collet_status *status);
-/* What the wrapped conduit is lent for a part of outer; wrong: something that fits nothing. */
+/* Makes the transfer of a part of outer for the wrapped endpoint. is_decoy: one that matches no message. */
 struct collet_transfer faulty_part(struct faulty_direction *direction, const struct faulty_slot *slot, uint32_t part,
 	const struct collet_transfer *outer, bool is_decoy);
 
 /* faulty_receive.c */
-/* Receives what has been announced, and settles what has come. */
+/* Receives messages whose header has come, and completes receives. Returns how many. */
 uint32_t faulty_advance_in(struct faulty_endpoint *faulty);
-/* The next head, if it has come; asks for it if somebody waits. */
+/* True if the next header has come. Posts a receive for it if necessary. */
 bool faulty_get_header(struct faulty_endpoint *faulty);
 void faulty_post_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 void faulty_release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 
 /* faulty_settings.c */
-/* Of COLLET_FAULTY and COLLET_FAULTY_SEED; *drawn: the seed was made from the job, or it chose when a fault comes. */
+/* Reads COLLET_FAULTY and COLLET_FAULTY_SEED. *is_random: the seed was made from the job, or it chose the message of a
+ * fault. */
 collet_status faulty_read_settings(struct faulty_device *device, uint64_t job, bool *is_random);
 
 #endif

@@ -1,8 +1,8 @@
-/* faulty, receiving: a head says what follows, and only then is the message's own receive posted. */
+/* Receives messages of the faulty wrapper: the receive of a message is posted once its header has come. */
 #include "core/status.h"
 #include "transport/wrap/faulty.h"
 
-/* A head that no sender of ours makes: as with any transport, what comes from a peer is not believed. */
+/* Checks a header. As in any transport, the peer's bytes are not trusted. */
 static bool is_valid(const struct faulty_header *header)
 {
 	if (header->parts < 1 || header->parts > PARTS_MAX || header->ends[header->parts - 1] != header->message.bytes)
@@ -13,7 +13,7 @@ static bool is_valid(const struct faulty_header *header)
 	return true;
 }
 
-/* May what the head announces be received where the first receive that waits would have it? Else it is the end. */
+/* True if the announced parts can be received into the first waiting receive. Otherwise ends the endpoint. */
 static bool is_receivable(struct faulty_endpoint *faulty)
 {
 	if (faulty->header.parts == 1 || !(faulty->in.waiting.first->flags & COLLET_TRANSFER_GPU))
@@ -26,7 +26,7 @@ static bool is_receivable(struct faulty_endpoint *faulty)
 	return false;
 }
 
-/* Has a head: receives what it announces, into the first receive that waits. False: no room now. */
+/* Posts the receives of the announced parts, for the first waiting receive. False if no slot is free. */
 static bool begin_receive(struct faulty_endpoint *faulty)
 {
 	const struct collet_transport *table = faulty_table(faulty);
@@ -88,7 +88,7 @@ static void complete_receive(struct faulty_endpoint *faulty, struct faulty_slot 
 		outer->status = COLLET_ERR_MISMATCH;
 		return;
 	}
-	/* A view's slot is kept until it is released. */
+	/* The slot of a view is kept until release_view(). */
 	outer->transport_private[0] = slot->is_view ? (uint64_t)(slot - faulty->in.slot) + 1 : 0;
 	outer->view = slot->is_view ? slot->part[0].view : outer->data;
 	slot->is_used = slot->is_view;
@@ -110,7 +110,7 @@ uint32_t faulty_advance_in(struct faulty_endpoint *faulty)
 		if (!faulty_is_complete(slot, &status))
 			break;
 		if (status != (slot->is_mismatch ? COLLET_ERR_MISMATCH : COLLET_OK))
-			break;  /* the wrapped conduit has ended: faulty_mirror() */
+			break;  /* the wrapped endpoint has ended: see faulty_mirror() */
 		in->first = slot->next;
 		complete_receive(faulty, slot);
 		completed++;

@@ -1,4 +1,4 @@
-/* faulty, settings: COLLET_FAULTY and COLLET_FAULTY_SEED. */
+/* Reads the settings of the faulty wrapper: COLLET_FAULTY and COLLET_FAULTY_SEED. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "core/status.h"
 #include "transport/wrap/faulty.h"
 
-enum { RANDOM_MAX = 100 };               /* a fault whose message the seed chooses comes at one of so many */
+enum { RANDOM_MAX = 100 }; /* a fault whose message the seed chooses comes among this many first messages */
 
 static uint64_t random_message(uint64_t seed, uint32_t setting)
 {
@@ -33,7 +33,7 @@ static collet_status parse(struct faulty_device *device, const char *text, bool 
 		if (sscanf(at, "%15[a-z]%n=%31[0-9]%n", name, &word, value, &used) >= 1)
 			while (k < sizeof(known) / sizeof(known[0]) && strcmp(known[k].name, name) != 0)
 				k++;
-		/* A fault alone: the seed says when. */
+		/* A fault without a number: the seed chooses the message. */
 		const bool is_fault = word && k < sizeof(known) / sizeof(known[0]) && known[k].is_fault;
 		if (is_fault && !used) {
 			*known[k].value = random_message(device->seed, k);
@@ -60,7 +60,7 @@ collet_status faulty_read_settings(struct faulty_device *device, uint64_t job, b
 	const char *text = collet_env("COLLET_FAULTY");
 	*is_random = !collet_env("COLLET_FAULTY_SEED");
 	device->rank = UINT64_MAX;
-	/* Alike on all ranks. */
+	/* The same on all ranks. */
 	device->seed = (job ^ job >> 32) & UINT32_MAX;
 	const collet_status status = collet_env_u64("COLLET_FAULTY_SEED", UINT64_MAX, &device->seed);
 	return status == COLLET_OK ? parse(device, text ? text : "delay=50,split=3,skip=4", is_random) : status;

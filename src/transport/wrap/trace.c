@@ -1,6 +1,6 @@
-/* trace: a wrapper that changes nothing, and tells. Each message is a line at COLLET_LOG=debug; what each conduit has
- * carried, and how often it was asked in vain, is a line on standard error when it closes, and each rank's sum at the
- * end. COLLET_TRACE=quiet leaves out the conduits' lines. */
+/* Implements the trace wrapper, which changes nothing and reports. At COLLET_LOG=debug it prints a line per message.
+ * When an endpoint closes, it prints what the endpoint has carried and how often it was polled in vain. At the end it
+ * prints the totals of the rank. COLLET_TRACE=quiet leaves out the lines of endpoints. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +16,11 @@ static const char *const size_names[SIZE_CLASSES] = { "0 B", "to 256 B", "to 8 K
 static const uint64_t size_ends[SIZE_CLASSES] = { 0, 256, 8192, 262144, UINT64_MAX };
 
 struct trace_counts {
-	uint64_t sends[SIZE_CLASSES], receives[SIZE_CLASSES]; /* posted, by size */
-	uint64_t sends_immediate, receives_immediate; /* of these, settled by the post */
+	uint64_t sends[SIZE_CLASSES], receives[SIZE_CLASSES]; /* posted, by size class */
+	uint64_t sends_immediate, receives_immediate; /* of these, completed by the post */
 	uint64_t views, bytes_out, bytes_in;
 	uint64_t polls, empty_polls;     /* progress() */
-	uint64_t peeks, arms, sleeps;    /* arm() that said: sleep */
+	uint64_t peeks, arms, sleeps;    /* sleeps: calls of arm() that returned true */
 };
 
 struct trace_device {
@@ -33,8 +33,8 @@ struct trace_device {
 struct trace_endpoint {
 	struct collet_endpoint endpoint;
 	struct trace_device *device;
-	const struct collet_log *log;    /* the rank's, as COLLET_LOG has it */
-	const char *peer_host;           /* of its card */
+	const struct collet_log *log;    /* the rank's log, with the level of COLLET_LOG */
+	const char *peer_host;           /* of its peer info */
 	uint32_t owner_pid;
 	bool is_closed;
 	struct trace_counts counts;
@@ -55,7 +55,7 @@ static const struct collet_transport *table_of(const struct collet_endpoint *end
 	return inner_of(endpoint)->transport;
 }
 
-/* What the caller may look at is as the wrapped conduit has it. */
+/* Copies the fields that the caller reads from the wrapped endpoint. */
 static void mirror_inner(struct collet_endpoint *endpoint)
 {
 	const struct collet_endpoint *inner = inner_of(endpoint);
@@ -172,7 +172,7 @@ static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *
 	struct trace_endpoint *trace = trace_of(endpoint);
 	const struct collet_message message = transfer->message;
 	table_of(endpoint)->post_send(inner_of(endpoint), transfer);
-	/* Lent, it is still there: the caller waits for this thread to make progress. */
+	/* A pending transfer still exists: its owner waits for this thread to make progress. */
 	const collet_status status = transfer->status;
 	mirror_inner(endpoint);
 	trace->counts.sends[size_class(message.bytes)]++;

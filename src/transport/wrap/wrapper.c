@@ -1,3 +1,4 @@
+/* Implements what wrappers share: the table, the device and the opening of the wrapped endpoint. */
 #include "transport/wrap/wrapper.h"
 
 static collet_status memory_register(
@@ -25,10 +26,10 @@ void collet_wrapper_init(struct collet_transport_instance *instance, struct coll
 	instance->table = *inner;
 	instance->table.name = instance->name;
 	instance->table.endpoint_bytes = ((conduit_bytes + 63) & ~(size_t)63) + inner->endpoint_bytes;
-	instance->table.device_open = NULL; /* the wrapped device is open */
+	instance->table.device_open = NULL; /* the wrapped device is already open */
 	instance->table.memory_register = inner->memory_register ? memory_register : NULL;
 	instance->table.memory_deregister = inner->memory_register ? memory_deregister : NULL;
-	instance->table.accepts_gpu = NULL; /* of the wrapped one's conduits */
+	instance->table.accepts_gpu = NULL; /* takes an endpoint, so the wrapper sets it */
 	instance->table.report_call_time = NULL;
 	instance->device = (struct collet_device *)(void *)wrapper;
 }
