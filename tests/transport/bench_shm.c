@@ -1,8 +1,7 @@
-/* How fast shm is beside what it is made of, to choose its thresholds by: two processes, pinned to a core each.
- *
- * Times are the least of several rounds, since other work on the machine only ever adds to them. `one way` is half a
- * ping-pong, `exchange` what both ends need to have the other's message when they start together (an all-reduce of two
- * ranks is that). Prints a table; exit status 77 on a machine with one core. */
+/* Measures shm beside its building blocks, to choose its thresholds: two processes, each pinned to a core. Times are
+ * the minimum of several rounds, since other work on the machine only adds to them. `one way` is half a ping-pong.
+ * `exchange` is the time until both ends have the other's message when they start together, as in an all-reduce of two
+ * ranks. Prints a table; exit status 77 on a machine with one core. */
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -26,7 +25,7 @@ extern const struct collet_transport collet_shm_transport;
 
 enum { LARGEST = 64 << 20 };
 
-/* What both processes see, beside the conduit. */
+/* Memory shared by both processes, beside the endpoint. */
 struct board {
 	alignas(64) _Atomic uint64_t flag[2][8];
 	alignas(64) _Atomic uint32_t arrived;
@@ -57,7 +56,7 @@ static void barrier(struct bench *bench)
 		sched_yield();
 }
 
-/* The least time of one of count repeats, in us. Rounds are short, so that some of them are left alone by others. */
+/* Returns the least time of one of count repeats, in us. Rounds are short, so that some of them are undisturbed. */
 static double least_us(struct bench *bench, unsigned count,
 	void (*body)(struct bench *bench, unsigned count, size_t bytes), size_t bytes)
 {
@@ -111,7 +110,7 @@ static void settle(struct collet_endpoint *conduit, struct collet_transfer *tran
 	}
 }
 
-/* What is sent has just been computed: the lines are this core's, and not in the other's cache from last time. */
+/* Rewrites the buffer to send: its lines are then in this core's cache, and not in the other's from the last round. */
 static void refresh(struct bench *bench, unsigned char *from, size_t bytes)
 {
 	for (size_t i = 0; i + 8 <= bytes; i += 64)
@@ -130,7 +129,7 @@ static void exchange_from(struct bench *bench, unsigned count, size_t bytes, uns
 		collet_shm_transport.post_recv(conduit, &receive);
 		settle(conduit, &receive);
 		if (flags && receive.view != bench->in)
-			memcpy(bench->in, receive.view, bytes);  /* somebody reads it once */
+			memcpy(bench->in, receive.view, bytes);  /* the received bytes are read once */
 		if (flags)
 			collet_shm_transport.release_view(conduit, &receive);
 		settle(conduit, &send);
@@ -177,14 +176,14 @@ static void copy(struct bench *bench, unsigned count, size_t bytes)
 static void read_peer(struct bench *bench, unsigned count, size_t bytes)
 {
 	const pid_t peer = bench->me ? getppid() : (pid_t)bench->pair.ends[1].card.pid;
-	/* forked: the peer has it at the same place */
+	/* after a fork the peer has it at the same address */
 	struct iovec into = { bench->in, bytes }, from = { bench->out, bytes };
 	for (unsigned i = 0; i < count; i++)
 		if (process_vm_readv(peer, &into, 1, &from, 1, 0) < 0)
 			return;
 }
 
-/* The way that messages go is set here, on both ends, to have each way at each size. */
+/* Forces a protocol on both ends, to measure each protocol at each size. */
 static void force(struct bench *bench, uint64_t bulk_min, uint64_t arena_min)
 {
 	struct shm_endpoint *shm = (struct shm_endpoint *)bench->pair.ends[bench->me].conduit;

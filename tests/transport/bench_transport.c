@@ -1,6 +1,6 @@
-/* What a transport costs: ping-pong, one way and both ways at once between two processes, for every transport that is
- * built, beside the floor: the same loop over a bare TCP socket. Everybody spins. The measurements of one size are
- * interleaved, so that a noisy neighbour is noisy for all; the median and the best are shown.
+/* Measures each built transport: ping-pong, one way, and both ways together between two processes. The floor is the
+ * same loop over a bare TCP socket. All processes spin. The measurements of one size are interleaved, so that a
+ * disturbance affects all. Prints the median and the best.
  *
  * bench_transport [REPEATS [LARGEST_BYTES]] */
 #include <errno.h>
@@ -24,17 +24,17 @@
 
 enum { LARGEST = 64 << 20, REPEATS_MOST = 99, LANES_MOST = 8 };
 
-/* A way between the two processes: one end of a conduit, or a bare socket. */
+/* A connection of the two processes: one end of an endpoint pair, or a bare socket. */
 struct lane {
 	const char *name;
 	struct pair pair;
-	struct end *end;    /* NULL: bare */
+	struct end *end;    /* NULL for a bare socket */
 	int bare;
 	uint64_t sequence_out, sequence_in;
 	uint8_t *out, *in;
 };
 
-/* Says in which process and lane it stopped; a bench has nobody to hand an error to. */
+/* Prints the process and the connection that failed, and exits. */
 static _Noreturn void give_up(const struct lane *lane, const char *what)
 {
 	fprintf(stderr, "bench_transport: %s: %s\n", lane->name, what);
@@ -97,12 +97,12 @@ static unsigned rounds_of(size_t bytes)
 	return (unsigned)(rounds < 2 ? 2 : rounds);
 }
 
-/* ns a round, for the process that goes first. */
+/* Returns the time of a round in ns, as seen by the process that starts. */
 static double measure(struct lane *lane, enum pattern pattern, size_t bytes, bool first)
 {
 	const unsigned rounds = rounds_of(bytes);
 	int64_t began = 0;
-	for (unsigned warm = 0; warm < 2; warm++) {  /* then for real */
+	for (unsigned warm = 0; warm < 2; warm++) {  /* the second pass is measured */
 		if (warm)
 			began = collet_clock_ns();
 		for (unsigned i = 0; i < (warm ? rounds : rounds / 8 + 1); i++) {
@@ -120,7 +120,7 @@ static double measure(struct lane *lane, enum pattern pattern, size_t bytes, boo
 			}
 		}
 		if (pattern == ONE_WAY)
-			move(lane, !first, first, 1);  /* all has arrived */
+			move(lane, !first, first, 1);  /* everything has arrived */
 	}
 	return (double)(collet_clock_ns() - began) / rounds;
 }
@@ -199,7 +199,7 @@ int main(int argc, char **argv)
 		struct lane *lane = &lanes[count];
 		lane->name = collet_transports[t]->name;
 		pair_connect(&lane->pair, collet_transports[t]->name, true);
-		if (!lane->pair.single)  /* with oneself there is nothing to wait for: it is a memcpy */
+		if (!lane->pair.single)  /* a rank itself answers without waiting: it is a memcpy */
 			count++;
 	}
 

@@ -1,4 +1,5 @@
-/* What collet/transport.h promises of a conduit's ends: closing, being left, and a peer that is killed. */
+/* Tests what collet/transport.h promises about the ends of an endpoint pair: closing, a peer that leaves, and one that
+ * is killed. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -70,7 +71,7 @@ static void close_takes_what_was_never_opened(void **state)
 {
 	struct pair pair = { 0 };
 	pair_connect(&pair, name_of(state), false);
-	pair_begin(&pair, 0);  /* for the table: what is said here is about another conduit */
+	pair_begin(&pair, 0);  /* for its table only: the test uses another endpoint */
 	const size_t bytes = (pair.transport->endpoint_bytes + 63) / 64 * 64;
 	struct collet_endpoint *conduit = aligned_alloc(64, bytes);
 	memset(conduit, 0, bytes);
@@ -81,7 +82,7 @@ static void close_takes_what_was_never_opened(void **state)
 	pair_close(&pair);
 }
 
-/* Open but not yet ready, as when the other end failed to come. */
+/* The endpoint is open but not ready, as when the other end never came. */
 static void close_takes_what_is_half_open(void **state)
 {
 	struct pair pair = { 0 };
@@ -109,7 +110,7 @@ static void opening_fails_when_the_other_end_leaves(void **state)
 	pair_close(&pair);
 }
 
-/* Receives, or more sends than there is room for, are pending when the other end closes. */
+/* Receives, or more sends than fit, are pending when the other end closes. */
 static void a_closed_peer_is_lost(void **state)
 {
 	enum { COUNT = 3, BYTES = 32 << 20 };
@@ -140,7 +141,7 @@ static void a_closed_peer_is_lost(void **state)
 			assert_int_equal(transfers[i].status, COLLET_ERR_PEER_LOST);
 		assert_int_equal(left->conduit->posted, 0);
 
-		/* Sticky: what is posted now settles at once, and nothing else happens any more. */
+		/* The status is sticky: later posts complete immediately, and nothing else happens. */
 		struct collet_transfer send = transfer_of(9, buffer, 1), receive = transfer_of(9, buffer, 1);
 		post_send(left, &send);
 		post_recv(left, &receive);
@@ -156,8 +157,8 @@ static void a_closed_peer_is_lost(void **state)
 	free(buffer);
 }
 
-/* Nothing is posted, and one looks for what comes: it is told when nothing more will, awake or asleep, but not before
- * it has seen what had been sent. */
+/* Nothing is posted and the rank peeks. It sees everything that was sent, and then learns that nothing more will come,
+ * awake or asleep. */
 static void a_closed_peer_is_lost_to_who_peeks(void **state)
 {
 	enum { BYTES = 100 };
@@ -201,7 +202,7 @@ static void a_closed_peer_is_lost_to_who_peeks(void **state)
 	}
 }
 
-/* A rank that has finished its calls leaves; what it sent is still there, whether or not it had read everything. */
+/* A rank leaves after its calls. What it sent is still delivered, whether or not it had read everything. */
 static void settled_sends_outlive_their_sender(void **state)
 {
 	enum { COUNT = 6, BYTES = 100 };
@@ -223,7 +224,7 @@ static void settled_sends_outlive_their_sender(void **state)
 			struct collet_transfer send = transfer_of(settled, from, BYTES);
 			pattern_fill(from, BYTES, settled);
 			post_send(&pair.ends[0], &send);
-			assert_true(end_settle(&pair.ends[0], &send));  /* so little has room without a receive */
+			assert_true(end_settle(&pair.ends[0], &send));  /* so few bytes fit without a receive */
 			assert_int_equal(send.status, COLLET_OK);
 		}
 		pair.transport->close(pair.ends[0].conduit);
@@ -244,7 +245,7 @@ static void settled_sends_outlive_their_sender(void **state)
 
 /* ---- Processes ------------------------------------------------------------------------------------------------ */
 
-/* The child: opens the second end, lets the parent know, and waits to be killed. */
+/* Runs in the child: opens the second end, tells the parent, and waits to be killed. */
 static void wait_to_be_killed(struct pair *pair, int ready, uint64_t sends, uint8_t *buffer, size_t bytes)
 {
 	close(pair->sockets[0]);
@@ -330,8 +331,8 @@ static void a_killed_peer_is_lost(void **state)
 	free(buffer);
 }
 
-/* An application forks while a receive is lent, and the child frees what it has inherited: the parent goes on as if
- * nothing had been, and it is not the child's to settle anything. */
+/* An application forks while a receive is pending, and the child frees what it inherited. The parent continues
+ * unaffected, and the child completes nothing. */
 static void a_forked_child_closes_only_its_own(void **state)
 {
 	enum { BYTES = 3000, ROUNDS = 3 };

@@ -1,10 +1,10 @@
-/* transport-contract: runs the contract suite on transports, one's own among them.
+/* Runs the contract suite on transports, including those of modules.
  *
  * transport-contract [messages|ends|threads] [TRANSPORT...]
  *
  * TRANSPORT is a name as in COLLET_TRANSPORT (tcp, faulty:shm), or the file of a module, libcollet-transport-NAME.so,
- * which may have wrappers before it (faulty:./libcollet-transport-NAME.so). Without any: those built in. Without a
- * part: all. The exit status is 0 if every promise is kept, 1 if not, 2 if a transport is not to be had, 77 if none has
+ * which may have wrappers before it (faulty:./libcollet-transport-NAME.so). The default is the built-in transports, and
+ * all parts. The exit status is 0 if every promise is kept, 1 if not, 2 if a transport is not available, 77 if none has
  * a device here. */
 #include <libgen.h>
 #include <limits.h>
@@ -55,7 +55,7 @@ static const char *name_of(const char *argument, char *name, size_t bytes)
 	return name;
 }
 
-/* Is it to be had? COLLET_ERR_UNSUPPORTED: it has no device. */
+/* Tries to open a transport. COLLET_ERR_UNSUPPORTED if it has no device. */
 static collet_status probe(const char *name)
 {
 	struct collet_peer_info card = { .pid = (uint32_t)getpid() };
@@ -78,7 +78,7 @@ static collet_status probe(const char *name)
 	return status;
 }
 
-/* Fills names with those that are to be had; the exit status if that is none, else 0. */
+/* Fills names with the available transports. Returns 0, or the exit status if there are none. */
 static int choose(const char *names[NAMES_MOST + 1], char **arguments, int count)
 {
 	static char own[NAMES_MOST][PATH_MAX];
@@ -102,7 +102,7 @@ static int choose(const char *names[NAMES_MOST + 1], char **arguments, int count
 	return chosen ? 0 : 77;
 }
 
-/* Of "faulty", for the whole run. */
+/* Chooses the seed of the faulty wrapper for the whole run. */
 static void choose_seed(void)
 {
 	const char *given = getenv("COLLET_TEST_SEED");

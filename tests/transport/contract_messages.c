@@ -1,5 +1,5 @@
-/* What collet/transport.h promises of messages: order, sizes, mismatches, views, statistics. Nothing here knows which
- * transport it runs on; what only holds between two ranks is skipped where there is but one. */
+/* Tests what collet/transport.h promises about messages: order, sizes, mismatches, views, statistics. The tests do not
+ * know the transport. What only holds between two ranks is skipped where there is one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const char *name_of(void **state)
 	return *state;
 }
 
-/* Both sides of every threshold there is: header sizes, buffers and slots, segments, and a large one. */
+/* Sizes on both sides of every threshold: headers, buffers, slots, segments, and a large one. */
 static const size_t message_sizes[] = {
 	0,
 	1,
@@ -144,12 +144,12 @@ static void no_bytes_need_no_buffer(void **state)
 
 enum { FLYING = 8, CROWD = 3000, CROWD_BYTES = 600 };
 
-/* One direction of a crowd: message k is crowd_bytes(k) long and lies in place k % FLYING. */
+/* One direction of many messages: message k has crowd_bytes(k) bytes and uses slot k % FLYING. */
 struct crowd {
 	struct end *from, *to;
 	struct collet_transfer sends[FLYING], receives[FLYING];
 	uint8_t out[FLYING][CROWD_BYTES], in[FLYING][CROWD_BYTES];
-	uint64_t sent, received;  /* posted */
+	uint64_t sent, received;  /* number posted */
 	uint64_t send_checked, receive_checked;
 	bool wrong;
 };
@@ -222,7 +222,7 @@ static void crowds_pass_both_ways(void **state)
 	pair_close(&pair);
 }
 
-/* A sender far ahead is held back, and loses nothing. */
+/* A sender far ahead has to wait, and loses nothing. */
 static void sends_wait_for_their_receives(void **state)
 {
 	enum { COUNT = 24, BYTES = 1 << 20 };
@@ -243,7 +243,7 @@ static void sends_wait_for_their_receives(void **state)
 		assert_int_equal(receive.status, COLLET_OK);
 		assert_true(pattern_is(into, BYTES, i));
 		assert_true(pair_settle(&pair, &sends[i]));
-		for (uint64_t later = i + 1; later < COUNT; later++)  /* sends settle in posting order */
+		for (uint64_t later = i + 1; later < COUNT; later++)  /* sends complete in posting order */
 			assert_false(sends[later].status == COLLET_OK && sends[later - 1].status != COLLET_OK);
 	}
 	free(from);
@@ -313,7 +313,7 @@ static void peek_shows_the_next_message(void **state)
 			assert_true(pair.transport->peek(receiver, &message));
 		}
 		if (!pair.single)
-			assert_false(pair.transport->arm(receiver));  /* there is something to do */
+			assert_false(pair.transport->arm(receiver));  /* a message has come */
 		post_recv(&pair.ends[1], &receive);
 		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
 		assert_int_equal(receive.status, COLLET_OK);
@@ -323,7 +323,7 @@ static void peek_shows_the_next_message(void **state)
 	pair_close(&pair);
 }
 
-/* Whoever looks before it posts finds every message, large ones and wrong ones too, and nothing before it is sent. */
+/* is_recv_ready() finds every message, also large and mismatched ones, and nothing before it is sent. */
 static void has_come_tells_of_each_message(void **state)
 {
 	static const size_t sizes[] = { 0, 4, 300, 5000, 40000, 300000 };
@@ -359,8 +359,8 @@ static void has_come_tells_of_each_message(void **state)
 	pair_close(&pair);
 }
 
-/* A transfer that is tried at once settles wholly or has not happened, and then it can be posted. Every other receive
- * takes a view, every third message is a wrong one. */
+/* A tried transfer completes, or is unchanged and can then be posted. Every other receive takes a view, and every third
+ * message is a mismatch. */
 static void at_once_is_wholly_or_not(void **state)
 {
 	static const size_t sizes[] = { 0, 4, 41, 300, 1024, 2048, 5000, 40000 };
@@ -452,7 +452,7 @@ static void a_mismatch_touches_nothing(void **state)
 			assert_memory_equal(into, untouched, 500000);
 			assert_int_equal(pair.ends[1].conduit->status, COLLET_OK);
 
-			/* Only that receive had the wrong message: the next one is right. */
+			/* Only that receive is a mismatch: the next one matches. */
 			struct collet_transfer next_send = transfer_of(3, from, 64),
 					       next_receive = transfer_of(3, into, 64);
 			pattern_fill(from, 64, row);
@@ -490,7 +490,7 @@ static void statistics_count(void **state)
 	assert_int_equal(receiver->messages_received - before[1].messages_received, COUNT);
 	assert_int_equal(receiver->bytes_received - before[1].bytes_received, COUNT * BYTES);
 
-	/* Nothing to do costs nothing. */
+	/* An idle endpoint makes no system calls. */
 	const uint64_t calls = receiver->system_calls;
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(pair.transport->progress(pair.ends[1].conduit), 0);

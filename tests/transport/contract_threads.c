@@ -1,5 +1,5 @@
-/* Two ranks at once: the two ends of a conduit driven by two threads, spinning and asleep. Made to be run under
- * ThreadSanitizer too. A thread asserts nothing; it says what went wrong, and the test does. */
+/* Drives the two ends of an endpoint pair by two threads, spinning and asleep. It is also run under ThreadSanitizer.
+ * Threads do not assert; they report what went wrong, and the test asserts. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,10 +19,10 @@ struct worker {
 	settle *settle;
 	unsigned rounds;
 	size_t bytes;
-	bool first;               /* ping-pong: this one serves */
-	uint64_t jitter;          /* != 0: spins for a pseudo-random time before it sends */
-	const char *wrong;        /* what went wrong; NULL: nothing */
-	char error[512];          /* wrong may be this: a thread's last error ends with the thread */
+	bool first;               /* ping-pong: this end sends first */
+	uint64_t jitter;          /* if not 0: spins for a pseudo-random time before it sends */
+	const char *wrong;        /* what went wrong; NULL if nothing */
+	char error[512];          /* `wrong` may point here: a thread's last error ends with the thread */
 	uint8_t *out, *in;
 };
 
@@ -32,7 +32,8 @@ static const char *last_error(struct worker *worker)
 	return worker->error;
 }
 
-/* xorshift: the time between the other end's last look and its sleep is hit sooner or later. */
+/* Spins for a random time (xorshift), which sooner or later hits the moment between the other end's last poll and its
+ * sleep. */
 static void dawdle(uint64_t *random)
 {
 	if (!*random)
@@ -82,7 +83,7 @@ static void *ping_pong(void *argument)
 	return NULL;
 }
 
-/* Sends and receives are pending together, both ways. */
+/* Keeps sends and receives pending both ways. */
 static void *exchange(void *argument)
 {
 	struct worker *worker = argument;
@@ -100,8 +101,8 @@ static void *exchange(void *argument)
 			worker->wrong = last_error(worker);
 		else if (!pattern_is(receive.flags ? receive.view : worker->in, worker->bytes, round))
 			worker->wrong = "wrong bytes";
-		/* First this: the view may be of the peer's own memory, and its send waits for us as ours does for
-		 * it. */
+		/* Release first: the view may be of the peer's own memory, and its send waits for this end as ours does
+		 * for it. */
 		if (receive.flags)
 			end->conduit->transport->release_view(end->conduit, &receive);
 		if (!worker->wrong && !worker->settle(end, &send))
@@ -148,7 +149,7 @@ struct case_of {
 	const struct row *row;
 };
 
-/* Bare transports are the subject; what is wrapped takes longer, and a sample of it will do where all is slow. */
+/* Returns the number of rounds. Wrapped transports take longer, so a sample of them is enough on slow builds. */
 static unsigned rounds_of(const struct case_of *this)
 {
 	const unsigned share = (unsigned)sample_share(this->row->rounds);

@@ -1,3 +1,4 @@
+/* Implements the connected pair of endpoints that the tests of transports start from. */
 #include "pair.h"
 
 #include <arpa/inet.h>
@@ -60,7 +61,7 @@ static void make_wake(struct collet_wake *wake)
 	assert_int_equal(epoll_ctl(wake->epoll_fd, EPOLL_CTL_ADD, wake->event_fd, &event), 0);
 }
 
-/* The end's own device, made in the process that will use it. */
+/* Opens the end's own device, in the process that will use it. */
 static void open_transport(struct pair *pair, struct end *end)
 {
 	const struct collet_device_config config = {
@@ -93,7 +94,8 @@ void pair_connect(struct pair *pair, const char *name, bool processes)
 		strcpy(end->card.host, i ? "beta" : "alpha");
 		make_wake(&end->wake);
 	}
-	/* Only to fill in the cards and to see: which process each end will live in is not known here. */
+	/* Opened only to fill in the peer infos and to query the transport: the processes of the ends are not known
+	 * here. */
 	for (int i = 0; i < 2; i++)
 		open_transport(pair, &pair->ends[i]);
 	const struct collet_transport_instance *offer = pair->ends[0].offer;
@@ -223,7 +225,7 @@ static void sleep_once(struct collet_wake *wake, int64_t deadline)
 	for (int i = 0; i < count; i++) {
 		uint64_t rung;
 		if (!events[i].data.ptr && read(wake->event_fd, &rung, sizeof(rung)) < 0)
-			continue;  /* somebody else's call has read it */
+			continue;  /* another call has read it */
 	}
 }
 

@@ -1,5 +1,5 @@
-/* Two ends of a conduit, connected: what every test of a transport starts from. A transport that reaches only the rank
- * itself has one conduit, which is both ends. */
+/* Connects two ends of an endpoint pair for the tests of transports. A transport that reaches only the rank itself has
+ * one endpoint, which is both ends. */
 #ifndef TESTS_TRANSPORT_PAIR_H
 #define TESTS_TRANSPORT_PAIR_H
 
@@ -7,7 +7,7 @@
 
 struct end {
 	struct collet_peer_info card;
-	struct collet_transport_set set;  /* of the one transport, and self; from pair_begin() on */
+	struct collet_transport_set set;  /* the tested transport, and self; from pair_begin() on */
 	const struct collet_transport_instance *offer;
 	struct collet_wake wake;
 	struct collet_log log;
@@ -17,45 +17,46 @@ struct end {
 
 struct pair {
 	const char *name;
-	const struct collet_transport *transport;  /* of the end begun last */
-	bool single;              /* ends[1].conduit is ends[0].conduit */
-	int sockets[2];           /* not yet given to a conduit, else -1 */
-	int socket_buffer_bytes;  /* != 0: asked of the kernel for both directions before pair_connect() */
+	const struct collet_transport *transport;  /* of the end that was begun last */
+	bool single;              /* both ends share one endpoint */
+	int sockets[2];           /* -1 once an endpoint owns it */
+	int socket_buffer_bytes; /* if not 0: the kernel's buffer size for both directions, set before pair_connect() */
 	struct end ends[2];
 };
 
-/* Rank 10 on "alpha" and rank 11 on "beta" (one host by its id; the names only to be found in sentences). */
+/* Rank 10 is on "alpha" and rank 11 on "beta". Both have the same host id; the names only appear in sentences. */
 enum { FIRST_RANK = 10 };
 
-/* Cards, wakes and connected sockets, for a transport named as in COLLET_TRANSPORT. processes: the ends will live in
- * two processes. */
+/* Makes peer infos, wakes and connected sockets, for a transport named as in COLLET_TRANSPORT. processes: the ends will
+ * be in two processes. */
 void pair_connect(struct pair *pair, const char *name, bool processes);
-/* Only the sockets, of a loopback TCP connection. */
+/* Makes only the sockets of a loopback TCP connection. */
 void pair_connect_tcp(struct pair *pair);
-/* Opens one end in this process and waits, driving the other end too if it is open here, until it is ready. */
+/* Opens one end in this process. pair_await() waits until it is ready, and drives the other end too if it is open
+ * here. */
 void pair_begin(struct pair *pair, int which);
 collet_status pair_await(struct pair *pair, int which);
-/* connect, begin both, await both; the ends are used by this process. */
+/* Connects, begins and awaits both ends in this process. */
 void pair_open(struct pair *pair, const char *name);
 void pair_close(struct pair *pair);
 
-/* Calls progress on the ends open here until the transfer is no longer pending; false after 20 s. */
+/* Calls progress() on the ends open here until the transfer has completed. False after 20 s. */
 bool pair_settle(struct pair *pair, const struct collet_transfer *transfer);
-/* The same for one end only. */
+/* Does the same for one end only. */
 bool end_settle(struct end *end, const struct collet_transfer *transfer);
-/* The same, sleeping: never spins, so a wake-up that gets lost is a failure. */
+/* Does the same asleep. It never spins, so a lost wake-up is a failure. */
 bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer);
-/* Peeks until there is a message, true, or the conduit has ended. */
+/* Peeks until there is a message, or the endpoint has ended: then returns false. */
 bool end_peek(struct end *end, struct collet_message *message, bool asleep);
 
-/* Transfers with a message of their own: signature 7, this sequence. */
+/* Returns a transfer of a message with signature 7 and this sequence number. */
 struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes);
 
-/* Bytes that differ by seed and place. */
+/* Fills memory with bytes that depend on the seed and their offset. */
 void pattern_fill(void *data, size_t bytes, uint64_t seed);
 bool pattern_is(const void *data, size_t bytes, uint64_t seed);
 
-/* One body, a row for every transport that is asked for: named transport/promise, *state is the transport's name. */
+/* A test that runs on every requested transport, as row TRANSPORT/NAME. *state is the transport's name. */
 struct promise {
 	const char *name;
 	void (*run)(void **state);

@@ -1,3 +1,4 @@
+/* Implements the pair of shm ends for the tests of shm alone. */
 #include "shm_pair.h"
 
 #include <setjmp.h>

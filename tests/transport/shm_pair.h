@@ -1,4 +1,5 @@
-/* Two ends of an shm conduit in one process, and a look inside: for the tests of what is shm's own. */
+/* Opens two ends of an shm endpoint pair in one process, and gives access to their structs, for the tests of shm
+ * alone. */
 #ifndef TESTS_TRANSPORT_SHM_PAIR_H
 #define TESTS_TRANSPORT_SHM_PAIR_H
 
@@ -17,17 +18,18 @@ static inline struct shm_endpoint *inside(struct pair *pair, int which)
 	return (struct shm_endpoint *)pair->ends[which].conduit;
 }
 
-/* Opens both ends, as threads of this process or as if they were two processes. arenas: two, to be made; or NULL. */
+/* Opens both ends, as threads of this process or as if they were two processes. arenas: two arenas to initialize, or
+ * NULL. */
 void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arenas);
 
-/* What an end logs, from info on. */
+/* Captures what an end logs, from level info on. */
 struct shm_ear {
 	FILE *log;
-	int error;  /* where it would go */
+	int error;  /* the original standard error */
 	char said[1000];
 };
 void shm_ear_open(struct shm_ear *ear, struct end *end);
-/* Then it is in said. */
+/* Ends the capture; the text is then in `said`. */
 void shm_ear_close(struct shm_ear *ear);
 
 #endif

@@ -1,4 +1,4 @@
-/* The arena behind collet_mem_alloc. */
+/* Tests the arena of collet_mem_alloc. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,17 +63,17 @@ static void blocks_are_zeroed_and_aligned(void **state)
 			assert_true(is_zero(memory[i], rows[i].bytes));
 			memset(memory[i], (int)i + 1, rows[i].bytes);
 		}
-		/* Nobody's bytes are anybody else's. */
+		/* Blocks do not overlap. */
 		for (unsigned i = 0; i < COUNT; i++)
 			for (size_t at = 0; at < rows[i].bytes; at++)
 				if (memory[i][at] != i + 1)
 					fail_msg("block of %zu bytes overwritten at %zu", rows[i].bytes, at);
-		/* Freed in another order each time. */
+		/* Blocks are freed in another order each time. */
 		for (unsigned i = 0; i < COUNT; i++)
 			assert_int_equal(
 				collet_arena_free(&arena, memory[(i * (round + 2) + round) % COUNT]), COLLET_OK);
 		assert_int_equal(arena.used_bytes, 0);
-		assert_int_equal(arena.block_count, 1);  /* all gaps have been joined */
+		assert_int_equal(arena.block_count, 1);  /* all free blocks are merged */
 	}
 	collet_arena_deinit(&arena);
 }
@@ -136,7 +136,7 @@ static blkcnt_t pages_in_use(const struct collet_arena *arena)
 static void memory_is_used_once_touched_and_given_back(void **state)
 {
 	struct collet_arena arena;
-	assert_int_equal(collet_arena_init(&arena, 0), COLLET_OK);  /* gigabytes, of nothing */
+	assert_int_equal(collet_arena_init(&arena, 0), COLLET_OK);  /* gigabytes of address space, without memory */
 	assert_int_equal(pages_in_use(&arena), 0);
 	void *memory = take(&arena, 16 * MIB);
 	assert_int_equal(pages_in_use(&arena), 0);
@@ -157,14 +157,14 @@ static void peers_read_what_is_written(void **state)
 	assert_int_equal(collet_arena_attach(&mine, theirs.fd, &first), COLLET_OK);
 	assert_int_equal(collet_arena_attach(&mine, theirs.fd, &second), COLLET_OK);
 	assert_int_equal(collet_arena_attach(NULL, theirs.fd, &alone), COLLET_OK);
-	assert_ptr_equal(first, second);  /* two conduits, one mapping */
+	assert_ptr_equal(first, second);  /* two endpoints, one mapping */
 	assert_ptr_not_equal(first->base, alone->base);
 	memset(memory, 0x5a, 100);
 	assert_memory_equal(first->base + (memory - theirs.base), memory, 100);
 	assert_memory_equal(alone->base + (memory - theirs.base), memory, 100);
 	collet_arena_map_unref(alone);
 	collet_arena_map_unref(first);
-	/* The memory lives as long as somebody has it mapped. */
+	/* The memory lives as long as a process has it mapped. */
 	const size_t offset = (size_t)(memory - theirs.base);
 	collet_arena_deinit(&theirs);
 	assert_int_equal(second->base[offset], 0x5a);
@@ -222,7 +222,7 @@ static void threads_share_it(void **state)
 	collet_arena_deinit(&arena);
 }
 
-/* Sanitizers reserve terabytes, so they cannot live under a limit. */
+/* Sanitizers reserve terabytes of address space and cannot run under a limit. */
 static void a_limited_address_space_is_not_filled(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

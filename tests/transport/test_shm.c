@@ -1,6 +1,6 @@
-/* What is shm's own in peace: which way bytes go, what happens when there is no room, what an open conduit costs, and
- * that nothing is left behind. That it keeps the contract is test_contract.c's; peers that go wrong are
- * test_shm_faults.c's. */
+/* Tests shm alone, with well-behaved peers: the protocol of each size, full rings, the memory of an open endpoint, and
+ * that nothing is left behind. The contract suite tests that it keeps the contract; test_shm_faults.c tests peers that
+ * misbehave. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static void runs_are_found(void **state)
 
 /* ---- Ways ----------------------------------------------------------------------------------------------------- */
 
-/* Which way the message went is seen by what it took: cells, units, tokens, and where its view lies. */
+/* The used cells, units and tokens, and the place of the view, show the protocol of a message. */
 static void each_size_goes_its_way(void **state)
 {
 	static const struct {
@@ -103,7 +103,7 @@ static void each_size_goes_its_way(void **state)
 			struct pair pair;
 			struct collet_arena arenas[2];
 			shm_pair_open(&pair, rows[row].processes, arenas);
-			/* That the sender moves a part is test_shm_share.c's. */
+			/* Cooperative copies are tested in test_shm_coop.c. */
 			inside(&pair, 0)->is_write_denied = true;
 			const size_t bytes = rows[row].bytes;
 			void *from = malloc(bytes), *into = malloc(bytes), *memory;
@@ -132,8 +132,8 @@ static void each_size_goes_its_way(void **state)
 						   (shm_uses_runs(rows[row].way) && rows[row].cells == 1);
 				assert_int_equal(receive.view != into, stays);
 				if (rows[row].way == SHM_ARENA) {
-					/* The sender's own memory: nothing was copied, and it is not handed back before
-					 * release. */
+					/* The view is the sender's own memory: nothing was copied, and it is not
+					 * released before release_view(). */
 					const size_t offset = (size_t)((unsigned char *)memory - arenas[0].base);
 					assert_ptr_equal(receive.view, inside(&pair, 1)->peer_arena->base + offset);
 					shm->progress(pair.ends[0].conduit);
@@ -151,9 +151,9 @@ static void each_size_goes_its_way(void **state)
 	}
 }
 
-/* Threads work on one mapping, so that ThreadSanitizer sees what they do to each other; processes on two. */
-/* Two ends that have lent each other something and then post their receives: neither reads before it has posted all, or
- * the other would wait for a whole copy. */
+/* Threads share one mapping, so that ThreadSanitizer sees their conflicts; processes have two. */
+/* Two ends have lent each other a message and then post their receives. Neither reads before it has posted both, or the
+ * other would wait for a whole copy. */
 static void what_is_lent_is_read_by_progress(void **state)
 {
 	static const struct {
@@ -201,7 +201,7 @@ static void what_is_lent_is_read_by_progress(void **state)
 	}
 }
 
-/* What has just been made is written to where a receive waits for it, if one does, and wants just that there. */
+/* Bytes that were just made are put into a waiting receive that expects this message. */
 static void what_is_fresh_is_pushed(void **state)
 {
 	static const struct {
@@ -228,9 +228,9 @@ static void what_is_fresh_is_pushed(void **state)
 		shm_pair_open(&pair, rows[row].processes, arenas);
 		assert_int_equal(collet_arena_alloc(&arenas[1], &memory, bytes), COLLET_OK);
 		unsigned char *from = malloc(bytes), *own = malloc(bytes), *into = rows[row].in_arena ? memory : own;
-		struct collet_transfer send, receive;  /* pair_close() settles what is left of them */
+		struct collet_transfer send, receive;  /* pair_close() completes what is left of them */
 		memset(into, 0x5a, bytes);
-		/* Many times, so that each place for an offer is used again; a small message in between has none. */
+		/* Enough rounds to reuse each RTR slot. A small message in between has no RTR. */
 		for (unsigned round = 0; round < 2 * SHM_RTR_SLOTS + 1; round++) {
 			unsigned char small_from = (unsigned char)round, small_into = 0;
 			struct collet_transfer small = transfer_of(0, &small_into, 1);
@@ -255,7 +255,7 @@ static void what_is_fresh_is_pushed(void **state)
 			assert_int_equal(receive.status, rows[row].other ? COLLET_ERR_MISMATCH : COLLET_OK);
 			if (rows[row].other) {
 				assert_int_equal(into[bytes - 1], 0x5a);
-				break;  /* nobody waits for the rest of what is dropped */
+				break;  /* nobody waits for the rest of a dropped message */
 			}
 			assert_true(pattern_is(rows[row].views ? receive.view : into, bytes, round));
 			if (rows[row].views)
@@ -273,7 +273,7 @@ static void what_is_fresh_is_pushed(void **state)
 	}
 }
 
-/* Whoever has closed is not written to any more. */
+/* Nothing is put to a peer that has closed. */
 static void who_has_closed_is_not_written_to(void **state)
 {
 	struct pair pair;
@@ -324,8 +324,8 @@ static void a_conduit_costs_what_it_says(void **state)
 	assert_int_equal(mincore(inside(&pair, 0)->region, SHM_REGION_BYTES, resident), 0);
 	for (unsigned i = 0; i < sizeof(resident); i++)
 		touched += resident[i] & 1;
-	assert_true(touched <= 2);  /* nothing but the first page was needed to open it */
-	/* Messages up to the largest that is not bulk cost 64 KiB at most. */
+	assert_true(touched <= 2);  /* opening touched only the first pages */
+	/* Messages up to the largest one below SHM_BULK_MIN touch at most 64 KiB. */
 	static unsigned char from[SHM_BULK_MIN - 1], into[SHM_BULK_MIN - 1];
 	for (unsigned i = 0; i < 100; i++) {
 		struct collet_transfer send = transfer_of(i, from, sizeof(from));
@@ -344,7 +344,7 @@ static void a_conduit_costs_what_it_says(void **state)
 
 /* ---- No room -------------------------------------------------------------------------------------------------- */
 
-/* How many runs of messages of so many bytes fit into the bulk units, if none is taken out. Less than
+/* Returns how many runs of messages of this size fit into the bulk units while none is released. The size is less than
  * SHM_LONG_BYTES. */
 static uint64_t bulk_runs(uint64_t bytes)
 {
@@ -360,8 +360,8 @@ static uint64_t bulk_runs(uint64_t bytes)
 	}
 }
 
-/* How many cells messages of so many bytes take until there is no room. Where ranks outnumber cores they go on through
- * the bulk units when the others are full. */
+/* Returns how many cells messages of this size take until the ring is full. Where ranks outnumber cores they continue
+ * in the bulk units. */
 static uint64_t cells_until_full(uint64_t bytes, bool crowded)
 {
 	if (bytes <= SHM_INLINE_BYTES)
@@ -373,7 +373,7 @@ static uint64_t cells_until_full(uint64_t bytes, bool crowded)
 	return cells < SHM_CELLS ? cells : SHM_CELLS;
 }
 
-/* As on a machine whose ranks outnumber its cores. */
+/* Makes the ends behave as if ranks outnumbered cores. */
 static void crowd(struct pair *pair)
 {
 	for (int i = 0; i < 2; i++)
@@ -387,7 +387,7 @@ static void fill_both_ways(bool crowded)
 	for (unsigned s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
-		/* Through the ring, whatever is cheaper: it is the ring that is to be full. */
+		/* Disables tuning: all messages shall fill the ring. */
 		inside(&pair, 0)->is_tuned = inside(&pair, 1)->is_tuned = false;
 		if (crowded)
 			crowd(&pair);
@@ -459,22 +459,21 @@ static void hold_views(bool crowded)
 		free(into[which]);
 	}
 	assert_true(pinned > 0);
-	/* And all units have come back. */
+	/* All units have been released. */
 	assert_true(inside(&pair, 0)->out_units_used == inside(&pair, 1)->in_units_freed);
 	assert_true(inside(&pair, 0)->out_bulk_used == inside(&pair, 1)->in_bulk_freed);
 	free(from);
 	pair_close(&pair);
 }
 
-/* Views that are never released must not keep the next messages from coming, of whatever size and way. */
+/* Views that are never released must not block later messages of any size or protocol. */
 static void held_views_stop_nobody(void **state)
 {
 	hold_views(false);
 	hold_views(true);
 }
 
-/* What may be read by the kernel goes that way when that is wanted of its call, with a core for each rank and
- * without. */
+/* CMA-capable messages use CMA if their call class wants it, with a core for each rank and without. */
 static void long_messages_go_the_way_that_is_wanted(void **state)
 {
 	static const struct {
@@ -542,7 +541,7 @@ static unsigned count_mappings(void)
 	return count;
 }
 
-/* Opening is broken off after each number of steps, by either end first. */
+/* The connection setup is aborted after each number of steps, by either end first. */
 static void nothing_is_left(void **state)
 {
 	const unsigned descriptors = count_descriptors(), mappings = count_mappings();

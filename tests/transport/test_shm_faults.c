@@ -1,5 +1,5 @@
-/* What is shm's own when peers go wrong: reading them is not allowed, they die or stop in mid-transfer, fork, scribble
- * over shared memory, or are somebody else. */
+/* Tests shm alone, with peers that misbehave: they cannot be read, die or stop during a transfer, fork, corrupt shared
+ * memory, or are another process. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -23,13 +23,13 @@
 
 /* ---- Processes ------------------------------------------------------------------------------------------------ */
 
-/* Shared by parent and child, for what they tell each other outside the conduit. */
+/* Shared by parent and child, to communicate outside the endpoint. */
 struct board {
 	_Atomic uint32_t steps;
 	int word;                  /* an eventfd: the child has started, or may leave */
 };
 
-enum { OVER = UINT32_MAX };  /* steps: there will be no more of them */
+enum { OVER = UINT32_MAX };  /* value of steps: the child makes no more */
 
 static struct board *make_board(void)
 {
@@ -52,8 +52,8 @@ static bool await_word(const struct board *board)
 	return poll(&word, 1, 20000) == 1;
 }
 
-/* Two processes; the child runs body and exits with what it returns. The parent's end is open when this returns. */
-/* arena: what end 0 has; NULL: none. */
+/* Forks. The child runs body and exits with its result. The parent's end is open when this returns. */
+/* Does the same with an arena for end 0; NULL: none. */
 static pid_t open_processes_with(struct collet_arena *arena, struct pair *pair,
 	int (*body)(struct pair *pair, struct board *board), struct board *board)
 {
@@ -67,7 +67,7 @@ static pid_t open_processes_with(struct collet_arena *arena, struct pair *pair,
 	pair->sockets[!me] = -1;
 	pair->ends[1].card.pid = child ? (uint32_t)child : (uint32_t)getpid();
 	if (me) {
-		/* One that a failed test leaves behind, stopped or not, goes with its parent. */
+		/* A child that a failed test leaves behind, even stopped, dies with its parent. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		static struct collet_arena own;
 		if (arena && collet_arena_init(&own, 0) == COLLET_OK)
@@ -99,7 +99,7 @@ static int begin_child(struct pair *pair)
 
 enum { TRADED = 3 * MIB + 5 };
 
-/* Both ends send and receive a large message. */
+/* Sends and receives a large message; both ends do the same. */
 static bool trade(struct end *end, uint64_t mine, uint64_t theirs)
 {
 	unsigned char *out = malloc(TRADED), *in = calloc(1, TRADED);
@@ -124,7 +124,7 @@ static int trade_openly(struct pair *pair, struct board *board)
 
 static int trade_as_nobody(struct pair *pair, struct board *board)
 {
-	/* From here on this process may not read its parent's memory, which is root's. */
+	/* From here on this process may not read the memory of its parent, which is root's. */
 	if (setgid(65534) != 0 || setuid(65534) != 0)
 		return 2;
 	if (begin_child(pair) || inside(pair, 1)->peer_pid)
@@ -133,7 +133,8 @@ static int trade_as_nobody(struct pair *pair, struct board *board)
 	return !trade(&pair->ends[1], 1, 0);
 }
 
-/* Each end learns from the other whether it can be read; what cannot be read goes through the units, wanted or not. */
+/* Each end learns from the other whether it can be read. If not, messages go through the units, even if CMA is
+ * requested. */
 static void reading_the_peer_is_probed(void **state)
 {
 	struct pair pair;
@@ -141,7 +142,7 @@ static void reading_the_peer_is_probed(void **state)
 	if (!inside(&pair, 0)->is_read_by_peer) {
 		exit_of(child);
 		pair_close(&pair);
-		skip();  /* cross-memory attach is not allowed at all here */
+		skip();  /* cross-memory attach is not allowed here */
 	}
 	inside(&pair, 0)->attach_min = MIB;
 	assert_true(trade(&pair.ends[0], 0, 1));
@@ -149,7 +150,7 @@ static void reading_the_peer_is_probed(void **state)
 	assert_int_equal(exit_of(child), 0);
 	pair_close(&pair);
 	if (getuid() != 0)
-		skip();  /* only root can become somebody else */
+		skip();  /* only root can change its user id */
 	child = open_processes(&pair, trade_as_nobody, NULL);
 	assert_false(inside(&pair, 0)->is_read_by_peer);
 	inside(&pair, 0)->attach_min = MIB;
@@ -161,7 +162,7 @@ static void reading_the_peer_is_probed(void **state)
 
 enum { HUGE = 48 * MIB };
 
-/* Sends a small message, then a huge one, and never leaves by itself. */
+/* Sends a small message, then a huge one, and never exits by itself. */
 static int send_and_stay(struct pair *pair, struct board *board)
 {
 	unsigned char *out = malloc(HUGE);
@@ -200,7 +201,7 @@ static void killed_in_mid_transfer(void **state)
 				shm->post_recv(end->conduit, &small);
 				shm->post_recv(end->conduit, &huge);
 			}
-			/* What was wholly published arrives; what was only lent is lost with its owner. */
+			/* A completely published message arrives; a borrowed one is lost with its owner. */
 			assert_true(
 				end_settle(end, &small) && small.status == COLLET_OK && pattern_is(small_in, 1000, 5));
 			assert_true(end_settle(end, &huge));
@@ -214,7 +215,7 @@ static void killed_in_mid_transfer(void **state)
 	}
 }
 
-/* Receives a huge message, slice by slice, telling how many calls it has made; stays until it is told to leave. */
+/* Receives a huge message slice by slice, and counts its calls for the parent. Stays until it is told to leave. */
 static int receive_counting(struct pair *pair, struct board *board)
 {
 	unsigned char *in = calloc(1, HUGE);
@@ -229,13 +230,13 @@ static int receive_counting(struct pair *pair, struct board *board)
 	atomic_store(&board->steps, OVER);
 	if (!await_word(board))
 		return 30;
-	/* The sender has given up and refilled its buffer: whatever came must not pass for a message. */
+	/* The sender has closed and refilled its buffer: what was read must not be reported as a message. */
 	return receive.status == COLLET_ERR_PEER_LOST                   ? 0
 	       : receive.status == COLLET_OK && pattern_is(in, HUGE, 1) ? 10
 									: 20;
 }
 
-/* The sender gives up while its reader is stopped in mid-transfer. */
+/* The sender closes while its reader is stopped during the transfer. */
 static void a_late_reader_reports_nothing(void **state)
 {
 	unsigned char *own = malloc(HUGE);
@@ -266,8 +267,8 @@ static void a_late_reader_reports_nothing(void **state)
 			memset(out, 0xff, HUGE);
 			kill(child, SIGCONT);
 			assert_int_equal(eventfd_write(board->word, 1), 0);
-			/* It may have read everything before it was stopped, and the sender need not have seen that
-			 * yet; but what it then reports is the message. */
+			/* The reader may have read everything before it was stopped, before the sender noticed. Then it
+			 * reports the correct message. */
 			const int verdict = exit_of(child);
 			assert_true(verdict == 10 || (verdict == 0 && !over));
 			cut_short += verdict == 0;
@@ -280,7 +281,7 @@ static void a_late_reader_reports_nothing(void **state)
 	free(own);
 }
 
-/* Sends, stopped in mid-transfer, and goes on later. */
+/* Sends, is stopped during the transfer, and continues later. */
 static int send_counting(struct pair *pair, struct board *board)
 {
 	unsigned char *out = malloc(HUGE);
@@ -324,7 +325,7 @@ static void a_late_sender_touches_nothing(void **state)
 	free_board(board);
 }
 
-/* A child of one end's process has a copy of its conduit; closing it must not close the conduit. */
+/* A child of one end's process has a copy of its endpoint. Closing the copy must not close the endpoint. */
 static void a_forked_copy_is_only_a_copy(void **state)
 {
 	struct pair pair;
@@ -349,7 +350,7 @@ static void a_forked_copy_is_only_a_copy(void **state)
 		shm->post_recv(pair.ends[i].conduit, &next);
 		if (shm->arm(pair.ends[i].conduit))
 			shm->disarm(pair.ends[i].conduit);
-		assert_int_equal(next.status, COLLET_PENDING);  /* nobody has hung up */
+		assert_int_equal(next.status, COLLET_PENDING);  /* the peer has not closed */
 		shm->close(pair.ends[i].conduit);
 	}
 	pair_close(&pair);
@@ -367,7 +368,7 @@ static uint64_t next_random(uint64_t *state)
 	return *state;
 }
 
-/* A number that is likely to hurt somewhere. */
+/* Returns a number that is likely to cause damage somewhere. */
 static uint64_t nasty(uint64_t *random, const struct shm_endpoint *victim)
 {
 	static const uint64_t values[] = {0, 1, 39, 40, 41, 51, 52, 63, 64, 96, 208, 209, 511, 8192, 8193, 1 << 20,
@@ -383,7 +384,7 @@ static uint64_t nasty(uint64_t *random, const struct shm_endpoint *victim)
 	}
 }
 
-/* Writes nonsense over what the peer may write; sometimes a whole message of nonsense just where the victim looks. */
+/* Writes random data where the peer may write; sometimes a whole invalid message at the next cell of the victim. */
 static void scribble(struct shm_endpoint *attacker, const struct shm_endpoint *victim, uint64_t bytes, uint64_t *random)
 {
 	struct shm_cell *cell = shm_cell_at(attacker->out_cells, victim->in_next);
@@ -423,7 +424,7 @@ static void scribbled_memory_is_survived(void **state)
 	assert_int_equal(getrandom(&seed, sizeof(seed), 0), sizeof(seed));
 	const char *given = getenv("COLLET_TEST_SEED");
 	seed = given ? strtoull(given, NULL, 0) : seed;
-	uint64_t random = seed ? seed : 1;  /* of 0 nothing else is drawn */
+	uint64_t random = seed ? seed : 1;  /* 0 would only give zeros */
 	unsigned char *in = malloc(LARGEST), *out = calloc(1, LARGEST);
 	printf("COLLET_TEST_SEED=%#llx\n", (unsigned long long)seed);
 	fflush(stdout);
@@ -451,7 +452,7 @@ static void scribbled_memory_is_survived(void **state)
 				shm->release_view(&victim->endpoint, &receive);
 			}
 			if (receive.status == COLLET_PENDING || send.status == COLLET_PENDING) {
-				/* They live no longer than this turn. */
+				/* Their buffers do not outlive this round. */
 				shm->close(&victim->endpoint);
 				break;
 			}
@@ -465,7 +466,7 @@ static void scribbled_memory_is_survived(void **state)
 	free(out);
 }
 
-/* What is said on the socket is not believed either. */
+/* Bytes on the socket are not trusted either. */
 static void nonsense_on_the_socket_is_refused(void **state)
 {
 	struct shm_hello hello = { 0 };

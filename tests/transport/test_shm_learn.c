@@ -1,5 +1,5 @@
-/* What the two ends of an shm conduit learn of each other, by made-up times: no clock. How one end chooses is
- * test_shm_way.c's. */
+/* Tests what the two ends of an shm endpoint pair learn from each other, with made-up times and no clock.
+ * test_shm_trials.c tests how one end chooses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ enum {
 	CALLS = 2 * SHM_TRIAL_BURSTS * SHM_TRIAL_GROUP_CALLS * (SHM_TRIAL_GROUPS + 1)
 };
 
-/* What a call of a MiB takes an end, in ticks, if both go this way. */
+/* Ticks that a call of a MiB takes at an end, by the protocol that both ends use. */
 struct costs {
 	uint32_t ring, reads;
 };
@@ -29,7 +29,7 @@ static void took(struct pair *pair, int which, struct costs costs, bool read)
 	shm->report_call_time(pair->ends[which].conduit, CALL, MIB, read ? costs.reads : costs.ring);
 }
 
-/* Whichever end takes longer counts, and both go the same way. */
+/* The longer time of the two ends counts, and both use the same protocol. */
 static void both_ends_go_one_way(void **state)
 {
 	static const struct {
@@ -58,7 +58,8 @@ static void both_ends_go_one_way(void **state)
 			took(&pair, 1, rows[row].costs[1], other);
 			apart += one != other;
 		}
-		/* The end that decides changes first, and the other with its next call: a call at each change. */
+		/* The deciding end changes first, and the other with its next call: one call of difference at each
+		 * change. */
 		if (apart > SHM_TRIAL_BURSTS + 2)
 			fail_msg("%s: %u calls went different ways", rows[row].what, apart);
 		for (int which = 0; which < 2; which++)
@@ -68,7 +69,7 @@ static void both_ends_go_one_way(void **state)
 	}
 }
 
-/* Where one end sends alone it decides, whoever has dialed; and what the receiver says that it took counts. */
+/* An end that alone sends decides, whichever end has dialed. The receiver's times count too. */
 static void who_sends_alone_decides(void **state)
 {
 	for (int sender = 0; sender < 2; sender++) {
@@ -87,7 +88,7 @@ static void who_sends_alone_decides(void **state)
 	}
 }
 
-/* Of a call some messages have no choice: what many get is never left to the kernel. */
+/* Some messages of a call have no choice: those for many peers never use CMA. */
 static void what_has_no_choice_does_not_keep_others_from_learning(void **state)
 {
 	const struct costs costs = { 1000, 500 };
@@ -105,7 +106,7 @@ static void what_has_no_choice_does_not_keep_others_from_learning(void **state)
 	pair_close(&pair);
 }
 
-/* A call of which something was read while nothing was to be, and a number that cannot be. */
+/* Ignores a call that used CMA although none was wanted, and an impossible time. */
 static void what_says_nothing_is_passed_over(void **state)
 {
 	struct pair pair;
@@ -115,7 +116,7 @@ static void what_says_nothing_is_passed_over(void **state)
 		collet_shm_tuning_sent(end, CALL, false, false);
 		collet_shm_tuning_sent(end, CALL, false, true);
 		shm->report_call_time(&end->endpoint, CALL, MIB, 1000);
-		shm->report_call_time(&end->endpoint, CALL, MIB, 1000); /* nothing was sent in this one */
+		shm->report_call_time(&end->endpoint, CALL, MIB, 1000); /* nothing was sent in this call */
 		shm->report_call_time(&end->endpoint, SHM_CALL_CLASSES, MIB, 1000);
 		shm->report_call_time(&end->endpoint, CALL, 0, 1000);
 	}

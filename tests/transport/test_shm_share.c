@@ -1,5 +1,5 @@
-/* Messages that both ends of an shm conduit move, step by step: whatever either end does, or does not, every byte comes
- * once, and nothing is written that is no longer waited for. Both at once: test_shm_share_both.c. */
+/* Tests cooperative copies of shm step by step. Whatever either end does, every byte comes once, and nothing is written
+ * that is no longer wanted. test_shm_coop_both.c runs both ends at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 enum {
 	UNIT = SHM_COOP_UNIT_BYTES,
 	LEAST = SHM_COOP_MIN,
-	LONG = 12 * MIB + 5,  /* more than a call of progress() reads */
-	MOST = 20             /* messages at once */
+	LONG = 12 * MIB + 5,  /* more than one call of progress() reads */
+	MOST = 20             /* messages at a time */
 };
 
-/* Messages on their way from end 0 to end 1, lent. */
+/* Borrowed messages from end 0 to end 1. */
 struct passage {
 	struct pair pair;
 	unsigned count;
@@ -24,7 +24,8 @@ struct passage {
 	struct collet_transfer send[MOST], receive[MOST];
 };
 
-/* askew: buffers that begin amidst a word, and not at the same place of a page. flags: COLLET_TRANSFER_*. */
+/* Lends one more message. askew: the buffers start inside a word, at different offsets in a page. flags:
+ * COLLET_TRANSFER_*. */
 static void lend_so(struct passage *passage, size_t bytes, bool askew, uint32_t flags)
 {
 	const unsigned i = passage->count++;
@@ -80,7 +81,7 @@ static void end(struct passage *passage)
 	}
 }
 
-/* Units that the sender says it has written of the message of this number, from 1 on. */
+/* Returns the units that the sender reports as written of the message of this number (from 1). */
 static uint64_t written(struct passage *passage, uint64_t number)
 {
 	const struct shm_cell *line = shm_rtr_slot(inside(&passage->pair, 0)->in_rtrs, number);
@@ -94,7 +95,9 @@ static void whoever_looks_moves_a_part(void **state)
 		bool processes, looks, crowded, askew, exchange;
 		unsigned count;
 		size_t bytes;
-		bool written[2];  /* by the sender, who looks first: some of the first, and of the second message */
+		/* Whether the sender, which makes progress first, has written some of the first and of the second
+		 * message. */
+		bool written[2];
 	} rows[] = {
 		{ "one", true, .looks = true, .count = 1, .bytes = LONG, .written = { true } },
 		{ "one, threads", false, .looks = true, .count = 1, .bytes = LONG, .written = { true } },
@@ -143,7 +146,7 @@ static void whoever_looks_moves_a_part(void **state)
 	}
 }
 
-/* Of two that lend each other something, each reads first. */
+/* If both ends lend each other a message, each reads before it writes. */
 static void who_has_something_to_read_does_that_first(void **state)
 {
 	struct passage passage;
@@ -169,7 +172,8 @@ static void who_has_something_to_read_does_that_first(void **state)
 	free(own);
 }
 
-/* What the sender has taken is waited for, asleep if it takes long; not before it has said so is it there. */
+/* The receiver waits for what the sender has claimed, asleep if it takes long. It is not complete before the sender
+ * reports it. */
 static void what_is_taken_is_waited_for(void **state)
 {
 	struct passage passage;
@@ -198,7 +202,7 @@ static void what_is_taken_is_waited_for(void **state)
 static void who_may_not_write_says_so_once(void **state)
 {
 	static const struct {
-		bool fault;       /* in the receiver's memory; else as if another process had come in its place */
+		bool fault;       /* the receiver's memory faults; else another process seems to have its place */
 		const char *why;
 	} rows[] = { { false, "it is another process now" }, { true, "Bad address" } };
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++)
@@ -218,7 +222,7 @@ static void who_may_not_write_says_so_once(void **state)
 			assert_true(sender->is_write_denied);
 			assert_false(collet_shm_can_coop_write(sender));
 			check_arrival(&passage);
-			/* And does not offer it again. */
+			/* The sender does not offer cooperation again. */
 			lend(&passage, LONG);
 			assert_true(
 				sender->tokens_borrowed != 0 && (sender->tokens_coop & sender->tokens_borrowed) == 0);
@@ -232,7 +236,7 @@ static void who_may_not_write_says_so_once(void **state)
 		}
 }
 
-/* What a receive of another message says is no place for this one. */
+/* The RTR of a receive of another message is not used for this one. */
 static void only_what_is_expected_is_written(void **state)
 {
 	struct passage passage;

@@ -1,5 +1,5 @@
-/* Messages that both ends of an shm conduit move, while both run: every byte comes once, and nobody waits for a peer
- * that is gone. */
+/* Tests cooperative copies of shm while both ends run: every byte comes once, and nobody waits for a peer that is
+ * gone. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,12 +21,12 @@
 enum {
 	UNIT = SHM_COOP_UNIT_BYTES,
 	LEAST = SHM_COOP_MIN,
-	LONG = 12 * MIB + 5,  /* more than a call of progress() reads */
+	LONG = 12 * MIB + 5,  /* more than one call of progress() reads */
 	ROUNDS = 21,
-	BURST = 20            /* messages at once */
+	BURST = 20            /* messages at a time */
 };
 
-/* Bursts of messages of all lengths, each way in turn, then both ways at once. */
+/* Exchanges bursts of messages of all sizes, each way in turn, then both ways together. */
 static bool converse(struct end *end, bool first)
 {
 	static const size_t sizes[] = { LEAST, LEAST + 1, 2 * UNIT + 9, 3 * UNIT - 1, 300 * KIB, MIB, 3 * MIB };
@@ -83,7 +83,7 @@ static void threads_converse(void **state)
 	pair_close(&pair);
 }
 
-/* Opens this process's end of a pair of processes, which lends what may be shared. */
+/* Opens this process's end of a pair of processes, with CMA for all messages. */
 static bool begin_end(struct pair *pair, int which)
 {
 	pair_begin(pair, which);
@@ -93,7 +93,7 @@ static bool begin_end(struct pair *pair, int which)
 	return inside(pair, which)->is_read_by_peer;
 }
 
-/* Forks; the child's end is the second. */
+/* Forks. The child has the second end. */
 static pid_t open_processes(struct pair *pair)
 {
 	*pair = (struct pair){ 0 };
@@ -101,7 +101,7 @@ static pid_t open_processes(struct pair *pair)
 	const pid_t child = fork();
 	assert_true(child >= 0);
 	const int me = child == 0;
-	/* One that a failed test leaves behind, stopped or not, goes with its parent. */
+	/* A child that a failed test leaves behind, even stopped, dies with its parent. */
 	if (me)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	close(pair->sockets[!me]);
@@ -131,7 +131,7 @@ static void processes_converse(void **state)
 
 /* ---- Ends that die or stop with a piece ------------------------------------------------------------------------- */
 
-/* A child that lends a message and, told so, takes a piece of it as if it were about to write it; then it waits. */
+/* A child that lends a message and, on request, claims a range of it as if it were about to write it; then it waits. */
 struct taker {
 	struct pair pair;
 	pid_t child;
@@ -188,7 +188,8 @@ static void end_taker(struct taker *taker)
 
 static void who_dies_with_a_piece_is_lost(void **state)
 {
-	/* Found out by the piece that does not come, when all others have been read; or by reading the next one. */
+	/* The receiver finds out by the range that does not come, when all others have been read, or by reading the
+	 * next one. */
 	for (unsigned awaited = 0; awaited < 2; awaited++) {
 		struct taker taker;
 		begin_taker(&taker);
@@ -207,7 +208,7 @@ static void who_dies_with_a_piece_is_lost(void **state)
 	}
 }
 
-/* One that is stopped may go on with it: whoever closes waits a second, and says then what may still be written. */
+/* A stopped writer may continue later: the closing end waits a second, and then warns what may still be written. */
 static void who_is_stopped_with_a_piece_is_waited_for_and_named(void **state)
 {
 	struct taker taker;

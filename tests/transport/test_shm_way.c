@@ -1,4 +1,4 @@
-/* Which way long messages go over shm, decided by made-up times: no clock, no copy. */
+/* Tests the protocol trials of shm with made-up times: no clock, no copies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,19 +12,19 @@ enum { SMALL = 128 << 10, LARGE = 1 << 20, HUGE = 64 << 20,
 	TRIAL = SHM_TRIAL_BURSTS * SHM_TRIAL_GROUP_CALLS * (SHM_TRIAL_GROUPS + 1),
 	FIRST_TRIAL = TRIAL + SHM_TRIAL_WARMUP_BURSTS * SHM_TRIAL_GROUP_CALLS * (SHM_TRIAL_GROUPS + 1) };
 
-/* Calls that take so long; the first, or of huge ones the first two, after others that went the other way `wake`
- * more. */
+/* The times of calls by protocol. The first call after a change of the protocol, or the first two huge ones, takes
+ * `wake` more. */
 struct costs {
 	uint32_t ring, reads, wake;
-	uint32_t ahead;  /* by so much less the ring takes this end, which is ahead of the other */
+	uint32_t ahead;  /* how much less a call through the ring takes at this end, which is ahead of the other */
 };
 
 struct world {
 	struct shm_trials way;
 	unsigned calls, read, turns;
 	bool last;
-	unsigned since;  /* the last turn */
-	uint32_t noise; /* of each fifth call */
+	unsigned since;  /* calls since the last change of the protocol */
+	uint32_t noise; /* added to each fifth call */
 	uint64_t bytes;
 };
 
@@ -51,7 +51,8 @@ static void calls(struct world *world, struct costs costs, unsigned count)
 		call(world, costs);
 }
 
-/* And what that costs: of ten thousand calls, all but the first trial's take no hundredth more than the better way. */
+/* Bounds the cost too: ten thousand calls after the first trial take less than a hundredth more than with the better
+ * protocol only. */
 static void the_better_way_is_taken(void **state)
 {
 	static const struct {
@@ -106,7 +107,7 @@ static void what_changes_is_noticed(void **state)
 	assert_true(world.way.is_cma_chosen);
 }
 
-/* At once, if what calls take says so: long before the next trial would be due. */
+/* A change that the times show starts a trial long before the next one is due. */
 static void a_change_that_shows_is_noticed_soon(void **state)
 {
 	const struct {
@@ -132,7 +133,7 @@ static void a_change_that_shows_is_noticed_soon(void **state)
 	}
 }
 
-/* Nor by many calls of a burst that turns out dear. */
+/* A burst that turns out expensive is abandoned after few calls. */
 static void what_is_dear_is_not_gone_on_with(void **state)
 {
 	const struct costs dear = { 1000, 10000, 0, 0 };
@@ -142,7 +143,7 @@ static void what_is_dear_is_not_gone_on_with(void **state)
 	assert_int_equal(world.read, 2 * SHM_TRIAL_GROUP_CALLS);
 }
 
-/* So that pairs that see the same calls try at the same time, whatever each has found out before. */
+/* Pairs that see the same calls start trials at the same time, whatever each has found before. */
 static void trials_begin_in_step(void **state)
 {
 	const struct costs rows[] = { { 1000, 10000, 0, 0 }, { 1000, 1100, 0, 0 }, { 1000, 500, 0, 0 } };
@@ -162,7 +163,7 @@ static void trials_begin_in_step(void **state)
 	}
 }
 
-/* A first trial of huge calls costs two bursts where there is little to doubt. */
+/* A first trial of huge calls takes two bursts if the difference is clear. */
 static void what_is_clear_is_taken_at_once(void **state)
 {
 	enum { TWO_BURSTS = 2 * (SHM_TRIAL_GROUPS + SHM_TRIAL_HUGE_WARMUP) };
@@ -185,7 +186,7 @@ static void what_is_clear_is_taken_at_once(void **state)
 	assert_false(small.way.is_trained);
 }
 
-/* One trial's luck does not change what is taken. */
+/* A single lucky burst does not change the choice. */
 static void one_burst_decides_nothing(void **state)
 {
 	const struct costs truth = { 1000, 1500, 0, 0 }, luck = { 1000, 500, 0, 0 };
@@ -200,7 +201,7 @@ static void one_burst_decides_nothing(void **state)
 	assert_false(world.way.is_cma_chosen);
 }
 
-/* Ways that are level, and times that stray, do not make it go to and fro. */
+/* Equal protocols and noisy times do not make the choice alternate. */
 static void level_ways_do_not_alternate(void **state)
 {
 	struct world world = { 0 };
@@ -217,7 +218,7 @@ static void level_ways_do_not_alternate(void **state)
 	assert_true(changes <= 1);
 }
 
-/* What is asked to go a way and cannot is no sample of it. */
+/* A call that could not use the wanted protocol is not a sample. */
 static void what_has_no_choice_teaches_nothing(void **state)
 {
 	struct shm_trials way = { 0 };

@@ -1,5 +1,5 @@
-/* tcp alone: what the kernel makes of a conduit's bytes, and what a conduit asks of the kernel. What a peer may send is
- * test_tcp_bytes.c's matter. */
+/* Tests tcp alone: how the kernel splits and merges an endpoint's bytes, and which system calls an endpoint makes.
+ * test_tcp_bytes.c tests what a peer may send. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -39,7 +39,7 @@ static bool forward(int from, int to, uint8_t *held, bool *holding)
 	return true;
 }
 
-/* Two conduits with a proxy in between that passes one byte each way at a time. */
+/* Connects two endpoints by a proxy that passes one byte each way at a time. */
 static void bytes_may_come_one_by_one(void **state)
 {
 	enum { COUNT = 6 };
@@ -93,7 +93,7 @@ static void bytes_may_come_one_by_one(void **state)
 	pair_close(&right);
 }
 
-/* Sockets that hold little: most writes and reads are partial. */
+/* Small socket buffers make most writes and reads partial. */
 static void small_socket_buffers_only_slow_down(void **state)
 {
 	enum { COUNT = 40, LARGE = 300000 };
@@ -140,7 +140,7 @@ static void assert_congestion_control(int socket, const char *expected)
 	assert_string_equal(name, expected);
 }
 
-/* Between hosts it is the administrator's choice how much is sent at once. */
+/* Between hosts the congestion control is the administrator's choice. */
 static void only_within_a_host_is_pacing_switched_off(void **state)
 {
 	for (uint64_t hosts = 1; hosts <= 2; hosts++) {
@@ -170,8 +170,8 @@ static int option(int socket, int level, int name)
 	return value;
 }
 
-/* 64 ranks of one host have 4032 ends of connections, which asked each other at one moment when all were idle: the
- * kernel dropped most, and after half a minute the world was lost. */
+/* 64 ranks of one host have 4032 connection ends. When all were idle they probed each other at one moment, the kernel
+ * dropped most probes, and after half a minute all ranks were lost. */
 static void only_other_hosts_are_asked_whether_they_live(void **state)
 {
 	(void)state;
@@ -186,7 +186,7 @@ static void only_other_hosts_are_asked_whether_they_live(void **state)
 			collet_socket_tune(pair.sockets[0]);
 			pair_begin(&pair, 0);
 			const int socket = raw(&pair.ends[0]);
-			/* A peer that is 25 s late to read is late, not lost. */
+			/* A peer that reads 25 s late is not lost. */
 			assert_int_equal(option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
 			assert_int_equal(option(socket, SOL_SOCKET, SO_KEEPALIVE), hosts == 2);
 			if (hosts == 2) {
@@ -214,7 +214,7 @@ static void a_small_message_costs_one_call_each_end(void **state)
 		struct collet_transfer send = transfer_of(i, out, BYTES), receive = transfer_of(i, in, BYTES);
 		const uint64_t before[2] = {
 			pair.ends[0].conduit->stats.system_calls, pair.ends[1].conduit->stats.system_calls};
-		pair.ends[0].wake.empty_polls++; /* it does not run ahead, see test_tcp_ahead.c */
+		pair.ends[0].wake.empty_polls++; /* not a burst, see test_tcp_delayed_ack.c */
 		tcp->post_recv(pair.ends[1].conduit, &receive);
 		tcp->post_send(pair.ends[0].conduit, &send);
 		assert_int_equal(send.status, COLLET_OK);
@@ -227,7 +227,7 @@ static void a_small_message_costs_one_call_each_end(void **state)
 	pair_close(&pair);
 }
 
-/* Behind a large message small ones queue up; they then go out, and come in, many to a call. */
+/* Small messages queue up behind a large one; many of them are then sent and received by one call. */
 static void queued_messages_share_calls(void **state)
 {
 	enum { COUNT = 200, BYTES = 64, LARGE = 32 << 20 };
@@ -261,7 +261,7 @@ static void queued_messages_share_calls(void **state)
 	pair_close(&pair);
 }
 
-/* A message that nobody waits for must not wake again and again: the sleeper would spin. */
+/* A message that nobody waits for must not wake the rank repeatedly: the sleeper would spin. */
 static void what_is_not_waited_for_wakes_once(void **state)
 {
 	struct pair pair = { 0 };
@@ -279,12 +279,12 @@ static void what_is_not_waited_for_wakes_once(void **state)
 	}
 	assert_true(wakes > 0 && wakes < 3);
 	struct collet_message message;
-	assert_false(tcp->arm(pair.ends[0].conduit));  /* yet who waits for it does not sleep */
+	assert_false(tcp->arm(pair.ends[0].conduit));  /* but a rank that waits for it does not sleep */
 	assert_true(tcp->peek(pair.ends[0].conduit, &message));
 	pair_close(&pair);
 }
 
-/* Is the end's socket in its epoll set? A message from the other end has come. */
+/* True if the end's socket is in its epoll set, given that a message from the other end has come. */
 static bool is_watched(struct end *end)
 {
 	struct epoll_event event;
@@ -294,8 +294,8 @@ static bool is_watched(struct end *end)
 	return epoll_wait(end->wake.epoll_fd, &event, 1, 0) == 1;
 }
 
-/* A socket in an epoll set makes each of the peer's sends dearer: whoever does not sleep is not in it, and whoever is
- * about to sleep always is. */
+/* A socket in an epoll set makes each of the peer's sends slower. So a rank that does not sleep leaves the set, and one
+ * that is about to sleep is always in it. */
 static void who_stays_awake_leaves_the_epoll_set(void **state)
 {
 	enum { MANY = 1000 };
@@ -327,7 +327,7 @@ static void who_stays_awake_leaves_the_epoll_set(void **state)
 	pair_close(&pair);
 }
 
-/* A child forked by the application may free what it inherited; its parent's connection and sleep are untouched. */
+/* A child forked by the application may free what it inherited. Its parent's connection and sleep are unaffected. */
 static void a_forked_child_closes_only_its_own(void **state)
 {
 	struct pair pair = { 0 };
@@ -345,7 +345,7 @@ static void a_forked_child_closes_only_its_own(void **state)
 	assert_true(tcp->arm(pair.ends[0].conduit));
 	struct epoll_event event;
 	while (epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 0) == 1)
-		;  /* edges from before */
+		;  /* earlier edges */
 	tcp->post_send(pair.ends[1].conduit, &send);
 	assert_int_equal(epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 20000), 1);
 	assert_true(end_settle(&pair.ends[0], &receive));

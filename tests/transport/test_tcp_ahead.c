@@ -1,5 +1,6 @@
-/* tcp, who runs ahead: small messages that nobody seems to wait for are held back, and come at once to who misses one.
- * The kernel alone would let them wait for 40 ms: the rounds here would take ten times as long as they may. */
+/* Tests bursts and delayed acknowledgements of tcp. Small messages of a burst are held together, and come at once when
+ * the receiver misses one. The kernel alone would delay them by 40 ms: the rounds here would take ten times longer than
+ * allowed. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <setjmp.h>
@@ -65,8 +66,8 @@ static void held_messages_come_to_who_misses_them(void **state)
 	}
 }
 
-/* A receiver that now and then answers has a kernel that delays acknowledgements, since they could travel with the next
- * answer. The sender does not take the answers before the end, else it would have waited. */
+/* The kernel of a receiver that sometimes answers delays acknowledgements, which could travel with the next answer. The
+ * sender receives the answers only at the end, since waiting for them would end the burst. */
 static void held_messages_come_after_answers(void **state)
 {
 	struct pair pair = { 0 };
@@ -102,7 +103,8 @@ static void who_waits_between_sends_holds_nothing_back(void **state)
 	pair_close(&pair);
 }
 
-/* One wait, for room in the socket for example, is no reason to stop; waits at every turn are, and a large message. */
+/* One wait, for example for room in the socket, does not end a burst. Waits at every turn do, and so does a large
+ * message. */
 static void who_begins_to_wait_stops_holding_back(void **state)
 {
 	struct pair pair = { 0 };
@@ -144,7 +146,7 @@ static void between_hosts_nothing_is_held_back(void **state)
 	pair_close(&pair);
 }
 
-/* What a sender's kernel holds when it closes has been sent, as far as anybody was told. */
+/* Completed sends that the kernel still holds when the sender closes are delivered. */
 static void held_messages_outlive_their_sender(void **state)
 {
 	struct pair pair = { 0 };

@@ -1,5 +1,5 @@
-/* tcp: what the peer's bytes may do to a conduit. The second end's socket is taken over by the test, which then says
- * what it likes. */
+/* Tests what a peer's bytes can do to a tcp endpoint. The test takes over the second end's socket and sends what it
+ * likes. */
 #include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -78,7 +78,7 @@ static void what_is_no_header_ends_the_conduit(void **state)
 	}
 }
 
-/* A right header may announce more than there is memory: nothing is allocated for it, and nothing is touched. */
+/* A valid header may announce more bytes than there is memory: nothing is allocated or touched for it. */
 static void a_huge_length_is_a_mismatch(void **state)
 {
 	struct pair pair = { 0 };
@@ -91,7 +91,7 @@ static void a_huge_length_is_a_mismatch(void **state)
 	assert_true(end_settle(&pair.ends[0], &receive));
 	assert_int_equal(receive.status, COLLET_ERR_MISMATCH);
 	assert_int_equal(receive.message.bytes, INT64_MAX);
-	/* The next message comes after those bytes, which never come. */
+	/* The next message would follow those bytes, which never come. */
 	struct collet_transfer next = transfer_of(2, into, 16);
 	tcp->post_recv(pair.ends[0].conduit, &next);
 	shutdown(raw(&pair.ends[1]), SHUT_WR);
@@ -100,7 +100,8 @@ static void a_huge_length_is_a_mismatch(void **state)
 	pair_close(&pair);
 }
 
-/* Cut anywhere: within the first header, after it, within the bytes. What was whole before the cut is delivered. */
+/* The stream is cut within the first header, after it, and within the payload. Messages completed before the cut are
+ * delivered. */
 static void a_cut_stream_is_a_lost_peer(void **state)
 {
 	enum { BYTES = 100, WHOLE = sizeof(struct tcp_header) + BYTES };
@@ -139,7 +140,7 @@ static uint64_t next_random(uint64_t *random)
 	return *random;
 }
 
-/* A valid stream of messages with some bytes changed, removed or repeated, in pieces of any size. */
+/* Makes a valid stream of messages with some bytes changed, removed or repeated. */
 static size_t noisy_stream(uint8_t *stream, size_t capacity, uint64_t *random)
 {
 	size_t bytes = 0;
@@ -190,7 +191,7 @@ static void noise_never_writes_where_it_must_not(void **state)
 			else
 				shutdown(raw(&pair.ends[1]), SHUT_WR);
 			at += now;
-			/* Receive whatever is announced, as far as it fits; else something else than what comes. */
+			/* Receive what is announced if it fits, else expect another message. */
 			struct collet_message message;
 			while (tcp->peek(conduit, &message)) {
 				const size_t expected = message.bytes <= 512 ? message.bytes : 512;
@@ -259,7 +260,7 @@ static void set_loopback(short flags)
 	close(any);
 }
 
-/* As when a cable is pulled between the verdict and the greetings. */
+/* As if a cable were pulled between admission and the hellos. */
 static void a_way_that_goes_before_the_greetings_is_a_lost_peer(void **state)
 {
 	const int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), soon_ms = 50;

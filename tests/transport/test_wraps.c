@@ -1,5 +1,5 @@
-/* What wrappers pass on of what the wrapped transport says: the engine asks the wrapper's conduit, and the wrapped
- * transport is asked of its own. */
+/* Tests what wrappers forward: the engine calls the wrapper's endpoint, and the wrapper calls the wrapped transport
+ * with the wrapped endpoint. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "pair.h"
 
-enum { HINTED = 4096, LONG = 3 * HINTED };  /* bytes: see modules/kinds.c, memory */
+enum { HINTED = 4096, LONG = 3 * HINTED };  /* bytes; see kind "memory" in modules/kinds.c */
 
 struct row {
 	const char *transport, *faulty;

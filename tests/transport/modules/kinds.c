@@ -1,4 +1,4 @@
-/* Modules of every kind, made of the skeleton: KIND_<name> says what is the matter with this one. */
+/* Builds modules of many kinds from the skeleton: KIND_<name> selects what is special or wrong about it. */
 #define collet_transport_module skeleton_table
 #include "../../../examples/transport-skeleton/skeleton.c"
 #undef collet_transport_module
@@ -10,7 +10,7 @@
 #define TEXT_OF(name) #name
 #define NAME_OF(name) TEXT_OF(name)
 
-/* A later library's table: this library knows nothing of what is at its end. */
+/* A table of a later library: this library does not know the slots at its end. */
 struct longer {
 	struct collet_transport table;
 	void (*later[4])(void);
@@ -39,7 +39,7 @@ __attribute__((unused)) static collet_status fill_the_card(
 	return status;
 }
 
-/* Takes anything but what is smaller than a page. */
+/* Registers any memory of at least a page. */
 __attribute__((unused)) static collet_status learn(
 	struct collet_device *device, const struct collet_memory *memory, void **registration)
 {
@@ -57,12 +57,13 @@ __attribute__((unused)) static void forget(struct collet_device *device, void *r
 	memory_known_count--;
 }
 
-/* ---- One that reaches GPU memory, as an adapter would: by the pages of the dma-buf, which the processor sees here. */
+/* ---- Accepts GPU memory, as an adapter would: through the pages of its dma-buf, which the processor can access
+ * here. */
 
 enum { WINDOWS = 32, SHORT_BYTES = 16 << 10 };
 
 struct window {
-	char *first;                     /* of the GPU; NULL: free */
+	char *first;                     /* GPU address; NULL if the window is free */
 	char *seen;
 	uint64_t bytes;
 	void *mapped;
@@ -71,10 +72,10 @@ struct window {
 static struct window windows[WINDOWS];
 static pthread_mutex_t windows_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Messages that were posted so. */
+/* Numbers of messages posted from and to GPU memory. */
 COLLET_API atomic_uint gpu_sent_count, gpu_received_count;
 
-/* NULL: it is in none. */
+/* Translates a GPU address to the mapped one; NULL if no window has it. */
 static char *see(const void *data, uint64_t bytes)
 {
 	char *at = (char *)(uintptr_t)data, *seen = NULL;
@@ -126,7 +127,7 @@ __attribute__((unused)) static void close_window(struct collet_device *device, v
 	pthread_mutex_unlock(&windows_lock);
 }
 
-/* What is behind another's conduit is not this one's struct. */
+/* Fails if the endpoint belongs to another transport, whose struct is different. */
 static void must_be_own(const struct collet_endpoint *conduit)
 {
 	if (strcmp(conduit->transport->name, NAME_OF(KIND)) != 0)
@@ -135,7 +136,7 @@ static void must_be_own(const struct collet_endpoint *conduit)
 
 __attribute__((unused)) static bool takes_gpu(struct collet_endpoint *conduit, const void *data, uint64_t bytes)
 {
-	/* As if there were something between the GPU and the adapter to that rank. */
+	/* KIND_GPU_NOT_TO names a rank to which GPU memory is not accepted. */
 	const char *not_to = getenv("KIND_GPU_NOT_TO");
 	must_be_own(conduit);
 	return bytes > SHORT_BYTES && !(not_to && conduit->peer == (uint32_t)atoi(not_to)) && see(data, bytes);
@@ -159,7 +160,7 @@ __attribute__((unused)) static void receive_seen(struct collet_endpoint *conduit
 	post_recv(conduit, transfer);
 }
 
-/* ---- One that says what it would have of its peer and the engine, and nothing else. */
+/* ---- Advertises how its peer reads memory, and does nothing else. */
 
 enum { HINTED_BYTES = 4096 };
 
@@ -228,7 +229,7 @@ __attribute__((constructor)) static void spoil(void)
 	table->device_open = fill_the_card;
 #elif defined(KIND_longer)
 	table->bytes = sizeof(collet_transport_module);
-	table->priority = 900;           /* it is taken where both ranks have it */
+	table->priority = 900;           /* it is chosen where both ranks have it */
 #elif defined(KIND_memory)
 	table->memory_register = learn;
 	table->memory_deregister = forget;
