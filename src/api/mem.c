@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <collet/cuda.h>
+
 #include "api/comm.h"
 #include "cuda/device_memory.h"
 #include "cuda/driver/dmabuf.h"

@@ -12,6 +12,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <collet/cuda.h>
+
 #include "program.h"
 #include "ranks.h"
 #include "sample.h"

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <collet/cuda.h>
+
 #include "api/comm.h"
 #include "gpu.h"
 

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <collet/cuda.h>
+
 #include "gpu.h"
 #include "losses.h"
 

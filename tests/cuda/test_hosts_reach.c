@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <collet/cuda.h>
 #include <collet/tools.h>
 
 #include "api/comm.h"

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include <collet/cuda.h>
+
 #include "api/comm.h"
 #include "core/clock.h"
 #include "gpu.h"
