@@ -1,19 +1,19 @@
-/* collet's tools: what a program needs that looks at the library instead of computing with it.
+/* collet: functions for tools, which examine the library instead of computing with it.
  *
- * List algorithms and transports, ask what a call would cost and which algorithm it would take, read and write tuning,
- * dump the flight recorder. collet-bench is made of nothing else; a scheduler or a monitor may want the same.
+ * They list algorithms and transports, predict the time of a call and the algorithm it takes, read and write tunings,
+ * and dump the flight recorder. collet-bench uses nothing else. Schedulers and monitors may use them too.
  *
- * Conventions, beside those of collet.h
- *   Names       collectives are spelt as their functions ("allreduce", "reduce_scatter"), algorithms and transports
- *               as COLLET_ALGORITHM and COLLET_TRANSPORT spell them ("ring", "shm"). A name that collet does not know
- *               is COLLET_ERR_ARGUMENT; the sentence lists those it knows.
- *   Lists       a function that lists writes at most capacity rows and always sets *count to how many there are, so
- *               that (NULL, 0, &count) asks. Strings in rows are static: never freed, valid for ever.
- *   Bytes       of a message are counted as collet-bench counts them: allgather and gather by the result;
- *               reduce_scatter, alltoall and scatter by the whole input; all else by one buffer.
- *   Threads     any thread; functions without a collet_comm keep no state and read nothing but their arguments.
- *   Failure     *outputs are written on success only (*count of a list always).
- */
+ * These conventions hold beside those of collet.h:
+ *   Names    Collectives are spelt as their functions ("allreduce", "reduce_scatter"). Algorithms and transports are
+ *            spelt as in COLLET_ALGORITHM and COLLET_TRANSPORT ("ring", "shm"). An unknown name is
+ *            COLLET_ERR_ARGUMENT; the error text lists the known ones.
+ *   Lists    A function that lists writes at most capacity rows. It always sets *count to the number of rows that
+ *            exist, so (NULL, 0, &count) asks for it. Strings in rows are static.
+ *   Bytes    of a call are counted as collet-bench counts them. allgather, gather: the result. reduce_scatter,
+ *            alltoall, scatter: the whole input. All others: one buffer.
+ *   Threads  Any thread may call every function. Functions without a collet_comm keep no state and read only their
+ *            arguments, unless they say otherwise.
+ *   Errors   Outputs are written on success only, except *count of a list. */
 #ifndef COLLET_TOOLS_H
 #define COLLET_TOOLS_H
 
@@ -23,199 +23,205 @@
 extern "C" {
 #endif
 
-/* ---- What there is ------------------------------------------------------------------------------------------ */
+/* ---- Algorithms and transports ------------------------------------------------------------------------------ */
 
 typedef struct collet_algorithm_info {
 	const char *collective;  /* "allreduce" */
-	const char *name;        /* "ring": what COLLET_ALGORITHM, collet_how.algorithm and --algorithm take */
-	const char *summary;     /* one line: what it does and what it is for */
-	const char *source;      /* the paper or textbook it comes from; NULL: folklore */
-	bool rank_ordered; /* combines in rank order, so a user-defined operation that is not commutative may use it */
-	bool segmented; /* works piece by piece, so that it can use several channels */
+	const char *name;        /* "ring": as in COLLET_ALGORITHM, collet_how.algorithm and --algorithm */
+	const char *summary;     /* one line: what it does, and when it is used */
+	const char *source;      /* the paper or textbook; NULL: common knowledge */
+	/* It combines in rank order, as a user-defined operation that is not commutative requires. */
+	bool rank_ordered;
+	/* It is pipelined by segments, so it can use several channels. */
+	bool segmented;
 	uint8_t reserved[6];
 } collet_algorithm_info;
 
-/* Every algorithm of this build, grouped by collective. collective NULL: all; else that collective's. */
+/* Lists the algorithms of this build, grouped by collective: those of one collective, or all if collective is NULL. */
 COLLET_API COLLET_MUST_USE collet_status collet_algorithm_list(
 	const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count);
 
 typedef struct collet_transport_info {
 	const char *name;        /* "shm" */
-	const char *summary;     /* one line: whom it reaches and how bytes move */
-	bool built;              /* in this build; a module: there, where modules are looked for */
-	bool is_module;          /* it is no part of the library, and may find no device */
+	const char *summary;     /* one line: which ranks it connects, and how */
+	bool built;              /* available; a module: found in the module folders */
+	bool is_module;          /* it is loaded at run time, and may find no device */
 	uint8_t reserved[6];
 } collet_transport_info;
 
-/* Every transport that collet knows of, also those left out of this build. Opens nothing: whether two ranks can talk
- * over one is found out when a communicator is created. */
+/* Lists every known transport, including those left out of this build. Opens no device: whether two ranks can use a
+ * transport is found out when a communicator is created. */
 COLLET_API COLLET_MUST_USE collet_status collet_transport_list(
 	collet_transport_info *rows, size_t capacity, size_t *count);
 
-/* ---- What a call would cost --------------------------------------------------------------------------------- */
+/* ---- Predicted costs ---------------------------------------------------------------------------------------- */
 
 enum {
-	COLLET_TUNING_LINKS = 16,      /* in a tuning, at most */
-	COLLET_TUNING_ALGORITHMS = 64, /* of all collectives, at most */
-	COLLET_TUNING_SIZES = 12,      /* at which algorithms were measured, at most */
+	COLLET_TUNING_LINKS = 16,      /* at most, in a tuning */
+	COLLET_TUNING_ALGORITHMS = 64, /* at most, of all collectives */
+	COLLET_TUNING_SIZES = 12,      /* at most, at which algorithms were measured */
 	COLLET_TUNING_CHANNELS = 4,    /* numbers of channels: 1, 2, 4, 8 */
 	COLLET_EAGER_BYTES_MAX = 256 << 10,
 	COLLET_FAST_PATH_BYTES_MAX = 256 << 10
 };
 
-/* What the cost model knows of one transport between so many ranks on so many cores: the numbers of the closed forms at
- * the top of each algorithm, how finely to cut, and how far each algorithm was measured to be from its closed form.
- * What is measured with more ranks than cores holds for as many ranks a core, and is scaled for others; there it prices
- * what all ranks do together (docs/algorithms.md). */
+/* The cost model's parameters for one transport, number of ranks and number of cores: the parameters of the closed
+ * forms at the top of each algorithm, the limits of segmentation, and each algorithm's measured time in relation to its
+ * closed form. If there are more ranks than cores, a row holds for that many ranks per core and is scaled for other
+ * worlds. It then prices the work of all ranks together (docs/algorithms.md). */
 typedef struct collet_link_cost {
 	char transport[16];         /* "shm" */
 	uint32_t ranks;             /* measured with this many ranks */
-	uint32_t cores;             /* that they had together */
-	double latency_ns;          /* alpha: from a message's leaving its sender's hands to its being there */
-	double overhead_ns;         /* o: that each message holds its sender and its receiver */
-	double segment_ns;          /* p: and each of its pieces but the first */
-	double byte_ns[4]; /* beta: each byte up to 4 KiB of a message, from there to 32 KiB, to 256 KiB, beyond */
-	double uncached_byte_ns;    /* and more for each byte of calls whose bytes do not stay in a cache, ... */
-	double reduce_byte_ns;      /* gamma: combining one byte of a received operand */
-	double uncached_reduce_byte_ns; /* ... likewise */
-	uint64_t cached_bytes;      /* of a call, that stay in a cache */
-	/* What a byte costs over 1, 2, 4 and 8 channels (over tcp: sockets of a pair), in parts of what it does over
-	 * one; 0: not measured, not used. */
+	uint32_t cores;             /* and with this many cores in all */
+	double latency_ns;          /* alpha: from the end of the send to the arrival */
+	double overhead_ns;         /* o: time of sender and of receiver per message */
+	double segment_ns;          /* p: the same per segment after the first */
+	/* beta: per byte of a message up to 4 KiB, from there to 32 KiB, to 256 KiB, and beyond. */
+	double byte_ns[4];
+	double uncached_byte_ns;    /* added per byte of a call beyond cached_bytes */
+	double reduce_byte_ns;      /* gamma: reduction per byte of a received operand */
+	double uncached_reduce_byte_ns; /* added per byte beyond cached_bytes */
+	uint64_t cached_bytes;      /* bytes of a call that stay in a cache */
+	/* Time of a byte over 1, 2, 4 and 8 channels (tcp: sockets of a pair), relative to one channel. 0: not
+	 * measured, and not used. */
 	double channel_ratios[COLLET_TUNING_CHANNELS];
-	uint32_t min_segment_bytes; /* messages are cut into pieces of this ... */
-	uint32_t max_segment_bytes; /* ... to this many bytes; which, the formulas say, or the ways below */
-	uint32_t size_count;        /* bytes of calls at which algorithms were measured, rising */
+	uint32_t min_segment_bytes; /* least and greatest segment; between them, the */
+	uint32_t max_segment_bytes; /* formulas or the measured cuts below decide */
+	uint32_t size_count;        /* entries of size_bytes */
 	uint32_t reserved0;
 	uint64_t size_bytes[COLLET_TUNING_SIZES];
-	/* Measured time / the formula's, of algorithm i as collet_algorithm_list(NULL, ...) lists them, at size[k],
-	 * between sizes read off a line in the logarithm of bytes; 0: not measured. Used on one host alone: for just
-	 * these numbers of ranks and cores, and, where they share cores, for others that share as many and have this
-	 * row by collet_tuning_find(). */
+	/* Measured time / predicted time of algorithm i, in the order of collet_algorithm_list(NULL, ...), at
+	 * size_bytes[k]. Values between sizes are interpolated over the logarithm of bytes. 0: not measured. They are
+	 * used on one host only, for exactly these numbers of ranks and cores. If ranks share cores, they also serve
+	 * other numbers with the same ranks per core for which collet_tuning_find() gives this row. */
 	float factor[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
-	/* Of the ways in which messages were cut then, the fastest, at that size and those nearest to it: pieces of
-	 * 2^piece_log2 bytes over 2^channels_log2 channels. Pieces 0: the formulas say. */
+	/* The fastest of the measured cuts at that size and its neighbours: segments of 2^segment_log2 bytes over
+	 * 2^channels_log2 channels. segment_log2 0: the formulas decide. */
 	uint8_t segment_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	uint8_t channels_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
-	/* Limits that are no formula's; 0: as built in. Messages between two ranks of up to eager_bytes travel at once,
-	 * longer ones are announced and fetched. Calls of up to inline_bytes are done in one go, without lanes. */
+	/* Limits that no formula gives; 0: the built-in ones. Messages between two ranks of up to eager_bytes are sent
+	 * eagerly, longer ones by rendezvous. Calls of up to fast_path_bytes run inline in the caller, without
+	 * tasks. */
 	uint32_t eager_bytes;       /* 1024 to COLLET_EAGER_BYTES_MAX */
 	uint32_t fast_path_bytes;   /* 1024 to COLLET_FAST_PATH_BYTES_MAX */
-	uint64_t reserved[3];       /* zero */
+	uint64_t reserved[3];       /* must be zero */
 } collet_link_cost;
 
-/* A call to be judged. Zero-initialise; strings are read during the call only. */
+/* A call whose cost is asked for. Zero-initialise it. Strings are read during the call only. */
 typedef struct collet_call_shape {
 	const char *collective;
 	uint32_t ranks;             /* 1 ... */
 	uint32_t root;
 	collet_dtype dtype;
-	collet_op op;               /* not read for collectives that combine nothing */
-	bool is_noncommutative;     /* op is COLLET_USER and its operands must stay in order */
+	collet_op op;               /* ignored by collectives that reduce nothing */
+	bool is_noncommutative;     /* op is COLLET_USER and not commutative */
 	uint8_t reserved0[3];
-	uint32_t cores;             /* that the ranks have together; 0: one each */
-	uint64_t segment_bytes;     /* cut into pieces of so many bytes; 0: as the model would */
-	uint32_t channels;          /* over so many; 0: likewise */
+	uint32_t cores;             /* of all ranks; 0: one per rank */
+	uint64_t segment_bytes;     /* segments of this many bytes; 0: chosen by the model */
+	uint32_t channels;          /* over this many channels; 0: chosen by the model */
 	uint32_t reserved1;
-	uint64_t reserved[2];       /* zero */
+	uint64_t reserved[2];       /* must be zero */
 } collet_call_shape;
 
-/* The model's time in ns of one call that moves bytes, all ranks arriving together, on one host. cost NULL: the
- * built-in cost of transport; else transport is not read. COLLET_ERR_UNSUPPORTED: the algorithm cannot do this call
- * (not that many ranks, not in order); the sentence says why. Pure: the same arguments give the same number on every
- * machine. */
+/* Predicts the time in ns of one call on one host, if all ranks arrive together. bytes: see Bytes at the top. cost: the
+ * parameters to use; NULL: the built-in ones of transport, which is otherwise ignored. The same arguments give the same
+ * number on every machine. COLLET_ERR_UNSUPPORTED: the algorithm cannot do this call; the error text says why. */
 COLLET_API COLLET_MUST_USE collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm,
 	const char *transport, const collet_link_cost *cost, uint64_t bytes, double *ns);
 
-/* One line of the choice table: messages of first_bytes to last_bytes take algorithm, cut into pieces of piece_bytes
- * that go over so many channels. */
+/* One row of the choice table: calls of first_bytes to last_bytes use algorithm, in segments of segment_bytes over this
+ * many channels. */
 typedef struct collet_choice {
 	uint64_t first_bytes;
-	uint64_t last_bytes;        /* UINT64_MAX: no end */
+	uint64_t last_bytes;        /* UINT64_MAX: unlimited */
 	const char *algorithm;
-	double first_ns;            /* the model's time at first_bytes */
+	double first_ns;            /* predicted time at first_bytes */
 	uint32_t segment_bytes;
 	uint32_t channels;
-	bool measured;              /* the cut is that of a measurement near this size, not of the formulas */
+	bool measured;              /* the cut comes from a measurement near this size */
 	uint8_t reserved[7];
 } collet_choice;
 
-/* Which algorithm is chosen by size, lines in rising order without gaps from 0 on. cost and transport as above. Pure.
- */
+/* Lists the chosen algorithm by size: rows in rising order, without gaps from 0 on. cost and transport as above. The
+ * same arguments give the same rows on every machine. */
 COLLET_API COLLET_MUST_USE collet_status collet_choice_list(const collet_call_shape *shape, const char *transport,
 	const collet_link_cost *cost, collet_choice *rows, size_t capacity, size_t *count);
 
-/* What this communicator would do with a call. */
+/* How a communicator would carry out a call. */
 typedef struct collet_plan {
 	const char *algorithm;      /* "ring" */
-	char transport[32];         /* what this rank's peers are reached by: "shm", "shm,tcp"; "self" alone */
-	double predicted_ns;        /* by the communicator's own cost model */
-	uint32_t segment_bytes;     /* messages are cut into pieces of so many bytes */
-	uint32_t channels;          /* that the pieces go by, where the algorithm can use several */
-	uint32_t cores;             /* that the first rank's host has for its ranks */
-	uint32_t max_segment_bytes; /* for larger pieces of this call there is no room */
-	/* The same call on buffers that all are a GPU's: how it goes, and by the order of operands of which algorithm.
-	 *	"direct"	one GPU, which ranks share, does it for all of them in one launch
+	char transport[32];         /* the transports to this rank's peers: "shm", "shm,tcp"; alone: "self" */
+	double predicted_ns;        /* by this communicator's cost model */
+	uint32_t segment_bytes;     /* of the messages */
+	uint32_t channels;          /* 1 unless the algorithm is pipelined */
+	uint32_t cores;             /* of rank 0's host, for its ranks */
+	uint32_t max_segment_bytes; /* greatest segment that buffers allow in this call */
+	/* The same call if all buffers are GPU memory: how it is carried out, and the algorithm that defines its order
+	 * of operands.
+	 *	"direct"	one GPU, shared by the ranks, does it for all of them in one launch
 	 *	"executor"	each rank has a GPU, whose kernel runs the rank's steps
-	 *	"hosted"	a GPU of each host's does what is inside for its ranks; one rank goes between hosts
-	 *	"piped"		by way of the host's memory, copied piece by piece while the call runs
-	 *	"staged"	by way of the host's memory, copied before and after
-	 * NULL, both: no driver is loaded, the call has no buffers, or it is refused (COLLET_USER). */
+	 *	"hosted"	one GPU of each host works for its ranks; one rank per host communicates between hosts
+	 *	"piped"		through host memory, copied segment by segment during the call
+	 *	"staged"	through host memory, copied before and after the call
+	 * Both are NULL if no driver is loaded, the call has no buffers, or it is refused (COLLET_USER). */
 	const char *gpu_path;
 	const char *gpu_algorithm;
-	/* The model's time of that, and what it would be of each link that the call crosses alone: copies between GPUs
-	 * and page-locked memory, GPUs' own memory (where one does what is on several, the links between them if
-	 * these take longer), messages (of an "executor", between kernels). Where it goes in pieces they work at the
-	 * same time. */
+	/* The predicted time of that, and the time of each link of the call alone: copies between GPUs and page-locked
+	 * memory; GPU memory, or the links between GPUs if these take longer; messages (of an "executor", between
+	 * kernels). If the call is pipelined, the links work at the same time. */
 	double gpu_ns, gpu_copies_ns, gpu_memory_ns, gpu_messages_ns;
-	/* A GPU's links are the tuning's, of rows called "cuda" and, between kernels, "cuda_ipc"; else they are from
-	 * data sheets, which no GPU has confirmed (docs/algorithms.md). */
+	/* The GPU links' parameters are measured: rows "cuda" and, between kernels, "cuda_ipc" of the tuning. Otherwise
+	 * they come from data sheets, and no GPU has confirmed them (docs/algorithms.md). */
 	bool gpu_measured;
-	/* "piped", but nothing is copied where this rank's buffers are a GPU's and registered (collet_mem_register):
-	 * the call only moves, and transports of all its pairs take a GPU's memory. The times above are then those of
-	 * registered buffers: of other ones copies come on top. */
+	/* "piped", but without copies if this rank's buffers are GPU memory and registered (collet_mem_register()): the
+	 * call reduces nothing, and the transports of all its pairs accept GPU memory. The times above are those of
+	 * registered buffers; for others, add the copies. */
 	bool is_gpudirect;
 	uint8_t reserved[6];
 } collet_plan;
 
-/* The plan for a call with these arguments, algorithm NULL for the communicator's choice. Local: no peer is asked, and
- * every rank that asks gets the same algorithm. root and op as in the call; 0 where it has none.
- * COLLET_ERR_UNSUPPORTED: the named algorithm cannot do this call. Any thread. */
+/* Writes the plan for a call with these arguments. algorithm NULL: the communicator's choice. root and op are 0 for
+ * collectives that have none. Asks no peer; all ranks get the same algorithm. COLLET_ERR_UNSUPPORTED: the named
+ * algorithm cannot do this call. Any thread. */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count,
 	collet_dtype dtype, collet_op op, uint32_t root, const char *algorithm, collet_plan *plan);
 
 /* ---- Tuning ------------------------------------------------------------------------------------------------- */
 
-/* A tuning is a few link costs: what a communicator's choices are made from. It is read by rank 0 when a communicator
- * is created, from the file that COLLET_TUNING names, else from collet/tuning in the user's configuration folder
- * ($XDG_CONFIG_HOME, else ~/.config), else it is the built-in one; docs/algorithms.md has the format. */
+/* A tuning is a list of link costs, from which communicators make their choices. Rank 0 reads it when a communicator is
+ * created: from the file that COLLET_TUNING names, else from collet/tuning in the user's configuration folder
+ * ($XDG_CONFIG_HOME, else ~/.config), else the built-in one. docs/algorithms.md describes the format. */
 
-/* Writes that path into path; "" if there is none, as with COLLET_TUNING=builtin or without a home. Reads the
- * environment. COLLET_ERR_CONFIG: it is longer than capacity. */
+/* Writes the path of the tuning file, or "" if there is none, as with COLLET_TUNING=builtin or without a home folder.
+ * Reads the environment. COLLET_ERR_CONFIG: the path is longer than capacity. */
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_path(char *path, size_t capacity);
 
-/* The link costs in a tuning file. path NULL: the built-in ones. COLLET_ERR_SYSTEM: it cannot be read.
- * COLLET_ERR_CONFIG: it is no tuning, of another version, or made on another machine; the sentence names file and
+/* Reads the link costs of a tuning file; path NULL: the built-in ones. COLLET_ERR_SYSTEM: the file cannot be read.
+ * COLLET_ERR_CONFIG: it is no tuning, of another version, or made on another machine; the error text names file and
  * line. */
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_read(
 	const char *path, collet_link_cost *rows, size_t capacity, size_t *count);
 
-/* Writes them for this machine, replacing the file in one step and making its folder. COLLET_ERR_ARGUMENT: a row makes
- * no sense. COLLET_ERR_SYSTEM. */
+/* Writes a tuning file for this machine, creating its folder and replacing the file atomically. COLLET_ERR_ARGUMENT: a
+ * row is invalid. COLLET_ERR_SYSTEM: the file cannot be written. */
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(
 	const char *path, const collet_link_cost *rows, size_t count);
 
-/* The row that a communicator would use for so many ranks on so many cores of one host: of this transport, with the
- * nearest number of ranks a core, then of ranks. NULL: it has none of the transport. */
+/* Returns the row that a communicator would use for this many ranks and cores of one host: of this transport, the row
+ * with the nearest number of ranks per core, then of ranks. NULL: there is no row of the transport. The row belongs to
+ * rows. */
 COLLET_API const collet_link_cost *collet_tuning_find(
 	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores);
 
 /* ---- Flight recorder ---------------------------------------------------------------------------------------- */
 
-/* Writes the last few hundred collectives of this rank, oldest first, as text to a file descriptor: number, collective,
- * count, dtype, op, root, algorithm, when it started and ended, how it ended or how far it is; then, where threads
- * share a GPU, those that were kernels of the rank's own, numbered among themselves. Never waits for the
- * communicator, so it works while another thread is stuck inside it; a line being written meanwhile may be left out.
- * COLLET_ERR_SYSTEM when the descriptor refuses. Any thread, also after an error has ended the communicator. */
+/* Writes the last few hundred collectives of this rank as text to a file descriptor, oldest first: number, collective,
+ * count, dtype, op, root, algorithm, start and end, and how it ended or how far it got. If threads share a GPU, the
+ * collectives that ran as kernels of this rank follow, with numbers of their own.
+ *
+ * It never waits for the communicator, so it works while another thread hangs inside it. A row that is being written
+ * meanwhile may be left out. COLLET_ERR_SYSTEM: the descriptor refuses. Any thread, also after an error has ended the
+ * communicator. */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_dump(collet_comm *comm, int fd);
 
 #ifdef __cplusplus
