@@ -1,19 +1,21 @@
-/* Recursive halving and doubling for any world size. The positions are split into a lower and an upper half, the
- * lower one larger by one if need be, and each half again, until every rank is alone. At each level rank i of one
- * half is partner of rank i of the other; a lower half's odd last one shares the partner of the one before it. */
+/* Recursive halving and doubling for any world size. The positions are split into a lower and an upper half; the lower
+ * one has one more if the number is odd. Each half is split again, until every rank is alone. At each level, rank i of
+ * one half is the partner of rank i of the other. The odd last rank of a lower half shares the partner of the rank
+ * before it. */
 #ifndef COLLET_COLLECTIVES_BISECTION_H
 #define COLLET_COLLECTIVES_BISECTION_H
 
 #include "collectives/step_builder.h"
 
-/* What a rank sees at one level. */
+/* One level of the recursion, as one rank sees it. */
 struct collet_bisection {
-	uint32_t low, middle, high;    /* the range before the split, and where its upper half starts */
-	uint32_t own_first, own_count; /* the half with this rank */
-	uint32_t other_first, other_count; /* the other half; none: this rank is alone */
-	struct collet_peers partner;   /* in the other half */
-	struct collet_peers extra;     /* the odd one, on its partner: right after `partner`; else nobody */
-	bool is_odd;                   /* this is the odd one */
+	uint32_t low, middle, high;    /* the range before the split; its upper half starts at middle */
+	uint32_t own_first, own_count; /* the half that this rank is in */
+	uint32_t other_first, other_count; /* the other half; count 0: this rank is alone */
+	struct collet_peers partner;   /* this rank's partner in the other half */
+	/* On the partner of the odd rank: that rank, which follows `partner`. Otherwise empty. */
+	struct collet_peers extra;
+	bool is_odd;                   /* this rank is the odd one */
 };
 
 COLLET_PURE static inline struct collet_bisection collet_bisect(uint32_t position, uint32_t size, uint32_t level)
@@ -39,20 +41,20 @@ COLLET_PURE static inline struct collet_bisection collet_bisect(uint32_t positio
 	return split;
 }
 
-/* The partner and, after it, the odd one. */
+/* Returns the partner and, after it, the odd rank. */
 COLLET_PURE static inline struct collet_peers collet_bisection_partners(const struct collet_bisection *split)
 {
 	return collet_peers_range(split->partner.first, split->partner.count + split->extra.count);
 }
 
-/* `count` blocks of shape->count elements each, from block `first` on. */
+/* Returns `count` blocks of shape->count elements each, from block `first` on. */
 COLLET_PURE static inline struct collet_span collet_blocks(
 	const struct collet_shape *shape, uint64_t first, uint64_t count)
 {
 	return collet_span_at(first * shape->count, count * shape->count);
 }
 
-/* Can runs of positions be moved as runs of blocks? */
+/* Returns true if consecutive positions have consecutive blocks. */
 COLLET_PURE static inline bool collet_blocks_are_contiguous(const struct collet_shape *shape)
 {
 	return !shape->order && shape->input.kind != COLLET_PARTITION_VECTOR &&

@@ -1,29 +1,32 @@
-/* What the cost formulas are made of. They predict the slowest rank's time in this model, which the tests walk step
- * by step: a rank has one way out and one way in, used at once; a message of b bytes holds each for overhead +
- * transfer(b), a further piece of one for piece + transfer(b), and is there alpha after it has left the way out;
- * combining costs gamma a byte for each operand beyond the first, and is part of taking in: the same core does both.
- * transfer is a broken line through 0 (program.h). */
+/* Building blocks of the cost formulas.
+ *
+ * The formulas predict the slowest rank's time in this model, which the tests compare with a walk of the steps. A rank
+ * has one send port and one receive port, which work at the same time. A message of b bytes occupies each port for
+ * overhead + transfer(b); every segment after the first takes segment + transfer(b). A message arrives alpha after it
+ * has left the send port. A reduction costs gamma per byte for each operand beyond the first. It occupies the receive
+ * port, since the same core does both. transfer() is a piecewise linear function through 0 (program.h). */
 #ifndef COLLET_COLLECTIVES_COST_H
 #define COLLET_COLLECTIVES_COST_H
 
 #include "collectives/program.h"
 #include "collectives/step_builder.h"
 
-/* The longest chunk of an even cut, in bytes. */
+/* Returns the longest chunk of an even partition, in bytes. */
 COLLET_PURE static inline double collet_cost_chunk(
 	const struct collet_shape *shape, uint32_t chunks, size_t element_bytes)
 {
 	return (double)((shape->count + chunks - 1) / chunks) * (double)element_bytes;
 }
 
-/* The bytes of `blocks` blocks of shape->count elements; of listed blocks, where each rank knows others, the mean. */
+/* Returns the bytes of `blocks` blocks of shape->count elements. In v-forms, where ranks know different blocks, count
+ * is the mean. */
 COLLET_PURE static inline double collet_cost_blocks(
 	const struct collet_shape *shape, double blocks, size_t element_bytes)
 {
 	return blocks * (double)shape->count * (double)element_bytes;
 }
 
-/* How many pieces so many bytes are cut into. */
+/* Returns the number of segments that `bytes` are cut into. */
 COLLET_PURE static inline double collet_cost_segments(double bytes, size_t segment_bytes)
 {
 	const double segments = bytes / (double)segment_bytes;
@@ -31,13 +34,13 @@ COLLET_PURE static inline double collet_cost_segments(double bytes, size_t segme
 	return segments <= 1 ? 1 : whole < segments ? whole + 1 : whole;
 }
 
-/* Where the classes of a message's bytes end. */
+/* Returns where class i of a message's bytes ends (program.h). */
 COLLET_PURE static inline double collet_cost_class_end(int i)
 {
 	return i == 0 ? 4 << 10 : i == 1 ? 32 << 10 : 256 << 10;
 }
 
-/* What the bytes of one message cost on its way out or in. */
+/* Returns the time that one message's bytes occupy a port. */
 COLLET_PURE static inline double collet_cost_transfer(const struct collet_cost_model *model, double bytes)
 {
 	double cost = 0, start = 0;
@@ -50,25 +53,25 @@ COLLET_PURE static inline double collet_cost_transfer(const struct collet_cost_m
 	return cost;
 }
 
-/* Latency that nothing hides. */
+/* Returns the latency of a hop. */
 COLLET_PURE static inline double collet_cost_latency(const struct collet_cost_model *model)
 {
 	return model->alpha_s;
 }
 
-/* What `messages` messages of `bytes` each, cut into pieces, hold a rank's way in or out for. */
+/* Returns how long `messages` messages of `bytes` each, cut into segments, occupy a port. */
 COLLET_PURE static inline double collet_cost_port(
 	double messages, double bytes, size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double segments = collet_cost_segments(bytes, segment_bytes), whole = (double)segment_bytes;
-	/* All but the last are whole. */
+	/* All segments but the last are full. */
 	return messages *
 	       (model->overhead_s + (segments - 1) * (model->segment_s + collet_cost_transfer(model, whole)) +
 		       collet_cost_transfer(model, bytes - (segments - 1) * whole));
 }
 
-/* A pipeline of `hops` hops through which `bytes` go in pieces, each hop taking `port` for all of them and combining
- * for `gamma` a byte. */
+/* Returns the time of a pipeline of `hops` hops. Each hop receives or sends `fan` messages of `bytes`, in segments, and
+ * reduces `gamma` per byte of each. */
 COLLET_PURE static inline double collet_cost_pipeline(double hops, double bytes, size_t segment_bytes, double fan,
 	double gamma, const struct collet_cost_model *model)
 {
@@ -78,9 +81,9 @@ COLLET_PURE static inline double collet_cost_pipeline(double hops, double bytes,
 	return hops * (collet_cost_latency(model) + port + work) + (segments - 1) * (port + work);
 }
 
-/* So many bytes up or down a binomial tree of `size` ranks, k = log2(size) deep. The root has k children: up, it
- * combines what all send when the last has come; down, it sends to the deepest last (of small messages first:
- * inline_plan.c). */
+/* Returns the time of `bytes` up or down a binomial tree of `size` ranks, which is k = log2(size) deep. The root has k
+ * children. Upwards, it reduces all their messages when the last has arrived. Downwards, it sends to the deepest child
+ * last; of small messages, first (inline_plan.c). */
 COLLET_PURE static inline double collet_cost_binomial(
 	uint32_t size, double bytes, size_t segment_bytes, bool up, const struct collet_cost_model *model)
 {

@@ -1,4 +1,4 @@
-/* How many remote operands a step has at most, on any rank. */
+/* The greatest number of remote operands of a step, on any rank, for several kinds of programs. */
 #ifndef COLLET_COLLECTIVES_FAN_IN_H
 #define COLLET_COLLECTIVES_FAN_IN_H
 
@@ -17,7 +17,7 @@ static inline uint32_t fan_in_two(const struct collet_shape *shape)
 	return 2;
 }
 
-/* The other ranks of a half, or the first one of the other half. */
+/* The other ranks of a half, or the first rank of the other half. */
 static inline uint32_t fan_in_half(const struct collet_shape *shape)
 {
 	return shape->size > 3 ? shape->size - shape->size / 2 - 1 : 1;
@@ -34,7 +34,7 @@ static inline uint32_t fan_in_host_children(const struct collet_shape *shape)
 	return fullest > 2 ? collet_log2_ceil(fullest) : 1;
 }
 
-/* The ranks of a host, and two other hosts' leaders. */
+/* The ranks of a host, and the leaders of two other hosts. */
 static inline uint32_t fan_in_host(const struct collet_shape *shape)
 {
 	return collet_host_group_max_size(shape) + 1;

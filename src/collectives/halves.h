@@ -1,14 +1,15 @@
-/* The ranks in two halves, each led by its first rank: where half of the ranks share something, as a core. */
+/* The ranks in two halves, each led by its first rank, for worlds in which half of the ranks share something, such as a
+ * core. */
 #ifndef COLLET_COLLECTIVES_HALVES_H
 #define COLLET_COLLECTIVES_HALVES_H
 
 #include "collectives/step_builder.h"
 
 struct collet_p2p_op {
-	uint32_t first, count, other_first; /* other: the first rank of the other half */
+	uint32_t first, count, other_first; /* other_first: the first rank of the other half */
 };
 
-/* Of two ranks or more. The lower half has the odd one. */
+/* Returns the half that this rank is in, of two ranks or more. The lower half has the odd rank. */
 COLLET_PURE static inline struct collet_p2p_op collet_half_of(const struct collet_shape *shape)
 {
 	const uint32_t lower = shape->size - shape->size / 2;
@@ -18,13 +19,13 @@ COLLET_PURE static inline struct collet_p2p_op collet_half_of(const struct colle
 	return half;
 }
 
-/* Of three ranks or more. */
+/* Two halves pay off with three ranks or more. */
 COLLET_PURE static inline bool collet_halves_fit(const struct collet_shape *shape)
 {
 	return shape->size >= 3;
 }
 
-/* The half's other ranks. */
+/* Returns the half's other ranks. */
 COLLET_PURE static inline struct collet_peers collet_half_others(const struct collet_p2p_op *half)
 {
 	return collet_peers_range(half->first + 1, half->count - 1);

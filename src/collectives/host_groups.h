@@ -1,4 +1,4 @@
-/* Which host a position is on; hosts are runs of positions. */
+/* The ranks of each host, which have consecutive positions, and each host's leader. */
 #ifndef COLLET_COLLECTIVES_HOST_GROUPS_H
 #define COLLET_COLLECTIVES_HOST_GROUPS_H
 
@@ -7,7 +7,7 @@
 struct collet_host_group {
 	uint32_t index;
 	uint32_t first; /* position */
-	uint32_t count; /* ranks on it */
+	uint32_t count; /* number of ranks */
 };
 
 COLLET_PURE static inline uint32_t collet_host_group_count(const struct collet_shape *shape)
@@ -47,28 +47,29 @@ COLLET_PURE static inline bool collet_host_group_has_root(
 	return shape->root >= host->first && shape->root - host->first < host->count;
 }
 
-/* The one rank of a host that talks to other hosts: the root where it is, else the first; or always the first. */
+/* Returns the rank that communicates with other hosts: the root if it is on this host and may lead, else the first
+ * rank. */
 COLLET_PURE static inline uint32_t collet_host_group_leader(const struct collet_shape *shape, uint32_t index)
 {
 	const struct collet_host_group host = collet_host_group_at(shape, index);
 	return collet_host_group_has_root(shape, &host) && !shape->leader_is_first ? shape->root : host.first;
 }
 
-/* The same for a neighbour in a tree over hosts; nobody for nobody. */
+/* Returns the leader of a neighbour in a tree over hosts; empty if there is no neighbour. */
 COLLET_PURE static inline struct collet_peers collet_host_group_leaders(
 	const struct collet_shape *shape, struct collet_peers host)
 {
 	return host.count == 0 ? host : collet_peers_one(collet_host_group_leader(shape, host.first));
 }
 
-/* Blocks that go round a ring of hosts, from leader to leader, each host's first rank leading. Every leader has the
- * same turns: a block of each host in a row, beginning with the host so many before its own, then the next block of
- * each. So what one sends another receives at most a turn later, which is as far as ranks look ahead, however many
- * pieces a block has; and hosts with fewer ranks pass some turns over. */
+/* One turn of a ring over hosts, in which blocks go from leader to leader; each host's first rank leads. Every leader
+ * has the same turns: one block of each host in a row, beginning with the host a given number before its own, then the
+ * next block of each. So what one leader sends, another receives at most one turn later, which is within the look-ahead
+ * for any number of segments per block. Hosts with fewer ranks skip some turns. */
 struct collet_ring_turn {
 	bool exists;
-	uint32_t position; /* whose block it is */
-	uint32_t round;    /* 0 .. hosts - 1 */
+	uint32_t position; /* owner of the block */
+	uint32_t round;    /* 0 .. number of hosts - 1 */
 };
 
 COLLET_PURE static inline struct collet_ring_turn collet_ring_turn_at(
@@ -81,7 +82,7 @@ COLLET_PURE static inline struct collet_ring_turn collet_ring_turn_at(
 	return turn;
 }
 
-/* The leaders of the hosts before and after this one. */
+/* Return the leaders of the hosts before and after this one. */
 COLLET_PURE static inline struct collet_peers collet_host_group_left(
 	const struct collet_shape *shape, const struct collet_host_group *own)
 {
@@ -95,7 +96,7 @@ COLLET_PURE static inline struct collet_peers collet_host_group_right(
 	return collet_peers_one((own->first + own->count) % shape->size);
 }
 
-/* Ranks on the fullest host. */
+/* Returns the number of ranks on the host with the most. */
 COLLET_PURE static inline uint32_t collet_host_group_max_size(const struct collet_shape *shape)
 {
 	uint32_t most = 0;
@@ -111,15 +112,15 @@ COLLET_PURE static inline uint64_t collet_ring_turn_count(const struct collet_sh
 	return (uint64_t)collet_host_group_count(shape) * collet_host_group_max_size(shape);
 }
 
-/* Latencies of so many hops in a row that all blocks take together: a rank has as many turns under way as it looks
- * ahead, which are blocks of so many at a time. */
+/* Returns how many latencies in a row all blocks take together: a rank has as many turns in progress as it looks ahead,
+ * so the blocks advance several at a time. */
 COLLET_PURE static inline double collet_ring_turn_latencies(const struct collet_shape *shape)
 {
 	const uint32_t hosts = collet_host_group_count(shape), at_a_time = 1 + COLLET_LOOKAHEAD / hosts;
 	return (hosts - 1.0) * ((collet_host_group_max_size(shape) + at_a_time - 1) / at_a_time);
 }
 
-/* On the one with the fewest. */
+/* Returns the number of ranks on the host with the fewest. */
 COLLET_PURE static inline uint32_t collet_host_group_min_size(const struct collet_shape *shape)
 {
 	uint32_t least = shape->size;

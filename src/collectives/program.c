@@ -1,4 +1,4 @@
-/* Finding an algorithm in the table. */
+/* Finds algorithms in the table. */
 #include "collectives/program.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The lists that the table of algorithms is made of: a collective's programs, best for small messages first. */
+/* The lists that form the table of algorithms: the programs of each collective, best for small messages first. */
 #ifndef COLLET_COLLECTIVES_PROGRAM_LISTS_H
 #define COLLET_COLLECTIVES_PROGRAM_LISTS_H
 
@@ -24,7 +24,7 @@ extern const struct collet_program_list collet_gather_programs;
 extern const struct collet_program_list collet_scatter_programs;
 extern const struct collet_program_list collet_alltoall_programs;
 
-/* In no list: what the engine runs of a `hierarchical` where GPUs do what is inside hosts. */
+/* In no list: the inter-host parts of `hierarchical`, which the engine runs if GPUs do the work inside hosts. */
 /* programs_reducing.c */
 extern const struct collet_program collet_allreduce_inter_host, collet_reduce_inter_host,
 	collet_reduce_scatter_inter_host;

@@ -1,10 +1,10 @@
-/* What step programs are written with: building a step end by end, and the few moves that many of them share. */
+/* Builds steps range by range, and offers the moves that many programs share. */
 #ifndef COLLET_COLLECTIVES_STEP_BUILDER_H
 #define COLLET_COLLECTIVES_STEP_BUILDER_H
 
 #include "collectives/step.h"
 
-/* One more operand, or several: in the order of the calls, and peer by peer inside one. No peers: nothing. */
+/* Adds one operand per peer, in the order of the calls and then of the peers. Does nothing if there are no peers. */
 COLLET_PURE static inline void collet_step_add_source(
 	struct collet_step *step, struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
 {
@@ -14,7 +14,7 @@ COLLET_PURE static inline void collet_step_add_source(
 	step->source[step->source_count++] = collet_buffer_range_at(peers, buffer, span);
 }
 
-/* One more place, or several, for the value. The rank itself first, if at all. No peers: nothing. */
+/* Adds one destination per peer. The rank itself must come first, if at all. Does nothing if there are no peers. */
 COLLET_PURE static inline void collet_step_add_destination(
 	struct collet_step *step, struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
 {
@@ -30,26 +30,26 @@ COLLET_PURE static inline struct collet_span collet_span_at(uint64_t first, uint
 	return span;
 }
 
-/* Chunk i of `count` elements cut into so many, as an even cut cuts. */
+/* Returns chunk i of `count` elements that are partitioned evenly into `chunks`. */
 COLLET_PURE static inline struct collet_span collet_span_even(uint64_t count, uint32_t chunks, uint32_t i)
 {
 	const uint64_t base = count / chunks, longer = count % chunks;
 	return collet_span_at(i * base + (i < longer ? i : longer), base + (i < longer));
 }
 
-/* All of a buffer with `count` elements. */
+/* Returns the whole of a buffer with `count` elements. */
 COLLET_PURE static inline struct collet_span collet_span_all(const struct collet_shape *shape)
 {
 	return collet_span_at(0, shape->count);
 }
 
-/* Of a per_peer step: on the peer, it is at the same place. */
+/* Returns the remote span of an is_per_peer step that is at the same place on the peer. */
 COLLET_PURE static inline struct collet_span collet_span_same_offset(void)
 {
 	return collet_span_at(COLLET_SAME_OFFSET, 0);
 }
 
-/* This rank's block in a buffer of another's, as far as this rank can tell. */
+/* Returns this rank's block in another rank's buffer, as far as this rank can know it. */
 COLLET_PURE static inline struct collet_span collet_span_on_peer(
 	const struct collet_shape *shape, const struct collet_partition *partition, uint64_t count)
 {
@@ -73,13 +73,13 @@ COLLET_PURE static inline struct collet_peers collet_peers_all(const struct coll
 	return collet_peers_range(0, shape->size);
 }
 
-/* All but this rank, its right neighbour first, so that not all ranks write to one at once. */
+/* Returns all ranks but this one, its right neighbour first, so that not all ranks write to the same one at once. */
 COLLET_PURE static inline struct collet_peers collet_peers_others(const struct collet_shape *shape)
 {
 	return collet_peers_range(collet_position_at(shape, 1), shape->size - 1);
 }
 
-/* One value from one end to one other: a send, a receive or a copy. */
+/* Returns a step that moves one value: a send, a receive or a copy. */
 COLLET_PURE static inline struct collet_step collet_step_move(struct collet_peers source,
 	enum collet_buffer source_buffer, struct collet_span source_span, struct collet_peers destination,
 	enum collet_buffer destination_buffer, struct collet_span destination_span)
@@ -92,7 +92,7 @@ COLLET_PURE static inline struct collet_step collet_step_move(struct collet_peer
 	return step;
 }
 
-/* Chunk p of this rank's buffer to each other p, which finds it at `span` of that buffer of its own. */
+/* Returns a step that sends chunk p of this rank's buffer to each other rank p, into `span` of p's own buffer. */
 COLLET_PURE static inline struct collet_step collet_step_send_each(const struct collet_shape *shape,
 	struct collet_peers peers, enum collet_buffer from, enum collet_buffer to, struct collet_span span)
 {
@@ -101,7 +101,7 @@ COLLET_PURE static inline struct collet_step collet_step_send_each(const struct 
 	return step;
 }
 
-/* From each other p, where it has it at `span`, into chunk p of RESULT. */
+/* Returns a step that receives from each other rank p, which has the data at `span`, into chunk p of RESULT. */
 COLLET_PURE static inline struct collet_step collet_step_receive_each(
 	const struct collet_shape *shape, struct collet_peers peers, enum collet_buffer from, struct collet_span span)
 {
@@ -110,7 +110,7 @@ COLLET_PURE static inline struct collet_step collet_step_receive_each(
 	return step;
 }
 
-/* How many doublings lead from 1 to at least n. */
+/* Returns the logarithm of n to base 2, rounded up. */
 COLLET_PURE static inline uint32_t collet_log2_ceil(uint64_t n)
 {
 	uint32_t rounds = 0;
@@ -128,8 +128,8 @@ COLLET_PURE static inline uint32_t collet_log2_floor(uint64_t n)
 	return rounds;
 }
 
-/* A binomial tree over 0 .. size-1 with root 0: node v's children are v + 1, v + 2, v + 4, ..., as many as this, and
- * the subtree of child v + 2^i is v + 2^i .. v + 2^(i+1) - 1. */
+/* Returns the number of children of node v in a binomial tree over 0 .. size-1 with root 0. The children are v + 1, v +
+ * 2, v + 4, ...; the subtree of child v + 2^i is v + 2^i .. v + 2^(i+1) - 1. */
 COLLET_PURE static inline uint32_t collet_binomial_children(uint32_t v, uint32_t size)
 {
 	uint32_t children = 0;
@@ -144,7 +144,7 @@ COLLET_PURE static inline uint32_t collet_binomial_parent(uint32_t v)
 	return v & (v - 1);
 }
 
-/* Those children of the node at this position; positions go round after size - 1. */
+/* Returns the children of the node at this position; positions wrap around after size - 1. */
 COLLET_PURE static inline struct collet_peers collet_binomial_peers(uint32_t position, uint32_t children)
 {
 	struct collet_peers peers = {position + 1, 1, children, true};

@@ -1,18 +1,18 @@
-/* The blocks that pass through a node of a binomial tree that gathers or scatters. Numbers are counted from the
- * root, so a subtree's blocks are one run of numbers; the root has them where they belong, where such a run may go
- * round after the last block. So every run travels as what comes before that and what comes after, on each of its
- * hops. */
+/* The blocks that pass through a node of a binomial tree that gathers or scatters. Nodes are numbered from the root, so
+ * a subtree's blocks have consecutive numbers. In the root's buffer they lie in rank order, where such a range may wrap
+ * around after the last block. So every range travels as two messages on each hop: the blocks before the wrap and those
+ * after it. */
 #ifndef COLLET_COLLECTIVES_SUBTREE_H
 #define COLLET_COLLECTIVES_SUBTREE_H
 
 #include "collectives/bisection.h"
 
 struct collet_subtree {
-	uint32_t vrank;  /* of its topmost node, counted from the root */
+	uint32_t vrank;  /* of its top node, counted from the root */
 	uint32_t position;
 	uint32_t children;
 	uint32_t blocks;   /* all of them */
-	uint32_t unwrapped_blocks; /* those before going round */
+	uint32_t unwrapped_blocks; /* those before the wrap */
 };
 
 COLLET_PURE static inline struct collet_subtree collet_subtree_at(const struct collet_shape *shape, uint32_t vrank)
@@ -37,8 +37,8 @@ COLLET_PURE static inline struct collet_subtree collet_subtree_parent(
 	return collet_subtree_at(shape, collet_binomial_parent(tree->vrank));
 }
 
-/* Where the blocks of `tree` (those before or those after going round) are on the rank on top of `holder`, of which
- * `tree` is a part: on the root in its own buffer, on others in scratch, and a leaf needs none for its own block. */
+/* Returns where the top node of `holder` keeps the blocks of `tree`, which is part of `holder`: those before or after
+ * the wrap. The root keeps them in its own buffer, other nodes in scratch. A leaf needs none for its own block. */
 COLLET_PURE static inline struct collet_buffer_range collet_subtree_range(const struct collet_shape *shape,
 	const struct collet_subtree *holder, const struct collet_subtree *tree, bool is_wrapped,
 	enum collet_buffer on_root, enum collet_buffer on_leaf)
@@ -53,7 +53,7 @@ COLLET_PURE static inline struct collet_buffer_range collet_subtree_range(const 
 		collet_blocks(shape, tree->vrank - holder->vrank + skipped, count));
 }
 
-/* Scratch for all blocks that pass through. */
+/* Returns the scratch for all blocks that pass through this rank. */
 COLLET_PURE static inline uint64_t collet_subtree_scratch(const struct collet_shape *shape)
 {
 	const struct collet_subtree own = collet_subtree_own(shape);
