@@ -1,5 +1,5 @@
-/* What the chooser must know of the algorithms that move without adding, and of the barriers. One is added by including
- * its file and adding a row. */
+/* The rows of the table of algorithms for collectives that only move data, and for barriers. To add an algorithm,
+ * include its file and add a row. */
 #include "collectives/program_lists.h"
 
 #include "collectives/allgather/allgather_bruck.h"

@@ -1,4 +1,5 @@
-/* What the chooser must know of the algorithms that add up. One is added by including its file and adding a row. */
+/* The rows of the table of algorithms for collectives that reduce. To add an algorithm, include its file and add a
+ * row. */
 #include "collectives/program_lists.h"
 
 #include "collectives/allreduce/allreduce_direct.h"

@@ -2,8 +2,8 @@
  *
  * An algorithm is a pure function from (shape, part, index) to a step. It does no I/O, allocates nothing and has no
  * state, so any step of any rank can be asked for at any time. The engine runs programs over transports, GPU kernels
- * run them over mapped memory, and the tests interpret and prove them. This header and the programs compile as C17 and
- * as C++20.
+ * run them over mapped memory, and the tests interpret and prove them. This header and the programs compile as C17, as
+ * C++20 and for CUDA devices.
  *
  * A step is one move: it takes operands from its sources, reduces them in the listed order (or keeps the only one), and
  * writes the value to each destination. A source or destination is a set of ranks, a buffer and a span of elements.

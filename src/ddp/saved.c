@@ -1,4 +1,5 @@
-/* What a checkpoint needs of a collet_ddp: a record of fixed size, the layout, then each bucket's of the hook. */
+/* Saves and loads the state of a collet_ddp for checkpoints: a record of fixed size, the layout, then the hook's state
+ * of each bucket. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,20 +11,20 @@ static const uint64_t checkpoint_magic = UINT64_C(0x31306464702d7463);
 
 struct checkpoint_header {
 	uint64_t magic, bytes;
-	uint64_t rank, size;        /* of the communicator */
+	uint64_t rank, size;        /* of this communicator */
 	uint64_t step, is_layout_final;
 	uint64_t parameter_count;
 	uint64_t hook;              /* a hash of its name; 0: none */
 };
 
-/* Of a parameter, by its place in the layout. */
+/* The saved state of a parameter, by its position in the layout. */
 struct checkpoint_entry {
 	uint32_t parameter;
-	uint8_t is_never_used, used; /* of the parameter whose number is this place */
+	uint8_t is_never_used, used; /* of the parameter whose number is this position */
 	uint8_t reserved[2];
 };
 
-/* FNV-1a, from the hash of what came before. */
+/* Continues an FNV-1a hash. */
 static uint64_t hash_update(uint64_t hash, const void *bytes, size_t count)
 {
 	for (const unsigned char *at = bytes, *end = at + count; at < end; at++)
@@ -42,14 +43,14 @@ static uint64_t layout_bytes(const collet_ddp *ddp)
 	return sizeof(struct checkpoint_header) + ddp->parameter_count * sizeof(struct checkpoint_entry);
 }
 
-/* What the hook remembers of an open bucket; it is asked for nothing before buckets are laid out for good. */
+/* Returns the size of the hook's state of a bucket; 0 if it is not open, as before the layout is final. */
 static uint64_t bucket_bytes(const collet_ddp *ddp, const struct bucket *bucket)
 {
 	return bucket->is_open && ddp->hook->saved_bytes ? ddp->hook->saved_bytes(bucket->state, &bucket->hook_args)
 							 : 0;
 }
 
-/* Opens all buckets, so that each knows how much it remembers. */
+/* Opens all buckets, so that the sizes of their states are known, and adds these up. */
 static collet_status count_bytes(const collet_ddp *ddp, uint64_t *bytes)
 {
 	*bytes = layout_bytes(ddp);
@@ -120,7 +121,7 @@ collet_status collet_ddp_state_save(collet_ddp *ddp, void *state, uint64_t bytes
 
 /* ---- Loading -------------------------------------------------------------------------------------------------- */
 
-/* Every parameter has one place, and with keep_order it is the one it has now. */
+/* Checks that every parameter has exactly one position; with keep_order, the present one. */
 static bool is_valid_layout(const collet_ddp *ddp, const unsigned char *entries, uint8_t *seen)
 {
 	memset(seen, 0, ddp->parameter_count);
@@ -167,7 +168,7 @@ static collet_status check_header(
 		      collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: its layout is none of these parameters");
 }
 
-/* Collective. Every rank's is of the same moment; mine: what this rank has found in its own. */
+/* Collective. Checks that all ranks' states are of the same step. mine: the result of this rank's own checks. */
 static collet_status agree_checkpoint(
 	const collet_ddp *ddp, const struct checkpoint_header *header, const unsigned char *entries, collet_status mine)
 {
@@ -191,7 +192,7 @@ static collet_status agree_checkpoint(
 	return collet_ddp_agree_status(ddp->comm, status);
 }
 
-/* The saved layout becomes this one's: collective where it is another. */
+/* Adopts the saved layout. Collective if it differs from the present one. */
 static collet_status adopt_layout(collet_ddp *ddp, const unsigned char *entries, bool settled)
 {
 	bool same = true;

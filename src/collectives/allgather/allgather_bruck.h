@@ -1,8 +1,9 @@
-/* Bruck's all-gather. In round k rank r has blocks r .. r + 2^k - 1, sends as many of them as are wanted to r - 2^k
- * and gets the following ones from r + 2^k. Blocks are kept where they belong, so runs that go round after the last
- * block travel as two messages instead of being rotated at the end.
+/* Bruck's all-gather. Before round k, rank r has blocks r .. r + 2^k - 1. It sends as many of them as are needed to r -
+ * 2^k and receives the following ones from r + 2^k. Blocks stay at their final place, so a range that wraps around
+ * after the last block is sent as two messages. No final rotation is needed.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b beta, for any n. So: for small messages.
+ * Cost (n ranks, blocks of b bytes): log2(n) alpha + (n-1) b beta, for any n.
+ * Use: small messages.
  * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
  * message-passing systems" (1997). */
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_BRUCK_H
@@ -16,7 +17,7 @@ COLLET_PURE static inline bool allgather_bruck_fits(const struct collet_shape *s
 	return collet_blocks_are_contiguous(shape);
 }
 
-/* The own block; then in each round a send and a receive up to the last block, and another two from block 0 on. */
+/* The own block; then, per round, a send and a receive up to the last block, and another two from block 0 on. */
 COLLET_PURE static inline uint64_t allgather_bruck_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
@@ -56,7 +57,7 @@ COLLET_PURE static inline double allgather_bruck_cost(const struct collet_shape 
 		const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
 		cost += collet_cost_pipeline(
 			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, 0, model);
-		if (blocks > 1) /* some rank's run is in two */
+		if (blocks > 1) /* some rank's range wraps around */
 			cost += model->overhead_s;
 	}
 	return cost;

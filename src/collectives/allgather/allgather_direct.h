@@ -1,7 +1,7 @@
 /* Direct all-gather. Every rank sends its block to every other.
  *
- * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes, but n-1 messages a
- * rank. So: wherever a message costs little.
+ * Cost (n ranks, blocks of b bytes): alpha + (n-2) overhead + (n-1) b beta. The least bytes, but n-1 messages per rank.
+ * Use: wherever messages are cheap.
  * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience"
  * (2007). */
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_DIRECT_H

@@ -1,9 +1,9 @@
-/* Recursive doubling all-gather, for any world size (bisection.h): recursive halving run backwards. From the
- * smallest halves to the whole world a rank exchanges all blocks of its half with its partner's; the odd one of a
- * lower half only receives.
+/* Recursive doubling all-gather, for any world size (bisection.h): recursive halving run backwards. From the smallest
+ * halves to the whole world, each rank exchanges all blocks of its half for those of its partner's half. The odd rank
+ * of a lower half only receives.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b beta, somewhat more if n is no power of two. So:
- * for small and middling messages.
+ * Cost (n ranks, blocks of b bytes): log2(n) alpha + (n-1) b beta; somewhat more if n is no power of two.
+ * Use: small and medium messages.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_DOUBLING_H
 #define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_DOUBLING_H
@@ -16,7 +16,7 @@ COLLET_PURE static inline bool allgather_doubling_fits(const struct collet_shape
 	return collet_blocks_are_contiguous(shape);
 }
 
-/* The own block; then at each level a send and a receive. */
+/* The own block; then, per level, a send and a receive. */
 COLLET_PURE static inline uint64_t allgather_doubling_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

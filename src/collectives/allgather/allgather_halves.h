@@ -1,9 +1,11 @@
-/* All-gather in two halves. The first rank of each half of the ranks collects the blocks of its half, swaps them for
- * the other half's, and sends its half all blocks, each rank's own among them, so that they are one message.
+/* All-gather in two halves. The first rank of each half collects the blocks of its half and exchanges them for the
+ * other half's. Then it sends all blocks to each rank of its half, the rank's own block included, so that they are one
+ * message.
  *
- * Cost, of n ranks and blocks of b bytes, c = n/2 rounded up: 3 alpha + 2 (c-2) overhead + (2c-1 + n(c-1)) b beta:
- * 2(n-1) messages in all, the fewest there can be, of twice the least bytes and more. So: for small blocks where
- * messages are dear and half of the ranks share something, as with many ranks on two cores.
+ * Cost (n ranks, blocks of b bytes, c = n/2 rounded up): 3 alpha + 2 (c-2) overhead + (2c-1 + n(c-1)) b beta. There are
+ * 2(n-1) messages in all, the least possible, with more than twice the least bytes.
+ * Use: small blocks where messages are expensive and half of the ranks share something, as with many ranks on two
+ * cores.
  * Source: the gather and broadcast of Karonis et al. (2000), with two flat groups. */
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HALVES_H
 #define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HALVES_H
@@ -17,7 +19,8 @@ COLLET_PURE static inline bool allgather_halves_fits(const struct collet_shape *
 	return collet_halves_fit(shape) && collet_blocks_are_contiguous(shape);
 }
 
-/* A first rank: its own block, its half's, two of a swap, down. Others: up, and what comes down. */
+/* A first rank: its own block, its half's blocks, two steps of the exchange, the broadcast. Others: a send and a
+ * receive. */
 COLLET_PURE static inline uint64_t allgather_halves_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

@@ -1,11 +1,11 @@
-/* Hierarchical all-gather. Each host's first rank, its leader, collects its host's blocks; leaders pass all blocks
- * round a ring of hosts; and what a leader has it sends to the ranks of its host at once, each rank's own among it. So
- * each host sends and receives every block once, however many ranks are on it. Hosts may have different numbers of
+/* Hierarchical all-gather. Each host's first rank, its leader, collects its host's blocks. Leaders pass all blocks
+ * around a ring of hosts, and send every block that they have to the ranks of their host, each rank's own included. So
+ * each host sends and receives every block once, for any number of ranks per host. Hosts may have different numbers of
  * ranks.
  *
- * Cost, of n ranks on h hosts with at most g, and blocks of b bytes: (h-1) alpha + (n-g) b beta between hosts, and n
- * (g-1) b beta inside, one after the other, for a leader does both. So: for several hosts with several ranks each whose
- * link is dear.
+ * Cost (n ranks on h hosts with at most g each, blocks of b bytes): (h-1) alpha + (n-g) b beta between hosts and n
+ * (g-1) b beta inside, one after the other, since a leader does both.
+ * Use: several hosts with several ranks each, and expensive links.
  * Source: the gather and broadcast of Karonis et al. (2000), with a ring between hosts. */
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HIERARCHICAL_H
 #define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HIERARCHICAL_H
@@ -13,15 +13,15 @@
 #include "collectives/cost.h"
 #include "collectives/host_groups.h"
 
-/* To the right, unless that is where it comes from. */
+/* Returns true if the leader passes the block to the right: it does not originate there. */
 COLLET_PURE static inline bool allgather_hierarchical_forwards(
 	const struct collet_shape *shape, const struct collet_ring_turn *turn)
 {
 	return turn->round + 1 < collet_host_group_count(shape);
 }
 
-/* The part of it that is between hosts: of a leader that has its host's blocks in RESULT, and hands on what comes by
- * other means than steps. */
+/* The inter-host part, run by a leader that has its host's blocks in RESULT. Received blocks are passed on inside the
+ * host by other means than steps. */
 COLLET_PURE static inline uint64_t allgather_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
@@ -49,14 +49,14 @@ COLLET_PURE static inline struct collet_step allgather_hierarchical_inter_host_s
 	return step;
 }
 
-/* Who does not lead gives its block, just before its turn. */
+/* A rank that does not lead sends its block just before its turn. */
 COLLET_PURE static inline uint64_t allgather_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
 	return collet_ring_turn_count(shape) + (collet_host_group_of(shape, shape->rank).first != shape->rank);
 }
 
-/* A leader's: to the ranks of its host, and to the right, whose leader comes after them. */
+/* A leader's step: sends to the ranks of its host, and to the right, whose leader follows them in the order. */
 COLLET_PURE static inline struct collet_step allgather_hierarchical_leader_step(
 	const struct collet_shape *shape, const struct collet_host_group *host, const struct collet_ring_turn *turn)
 {

@@ -1,8 +1,8 @@
-/* Ring all-gather. Each rank sends its block to the right, and passes on what comes from the left until it has all:
- * rank r gets blocks r - 1, r - 2, ..., r + 1.
+/* Ring all-gather. Each rank sends its block to the right and passes on what it receives from the left, until it has
+ * all blocks: rank r receives blocks r - 1, r - 2, ..., r + 1.
  *
- * Cost, of n ranks and blocks of b bytes: (n-1) (alpha + b beta): the least bytes, over nothing but neighbours. So:
- * for big messages.
+ * Cost (n ranks, blocks of b bytes): (n-1) (alpha + b beta). The least bytes, between neighbours only.
+ * Use: large messages.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_RING_H
 #define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_RING_H

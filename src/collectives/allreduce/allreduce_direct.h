@@ -1,8 +1,8 @@
-/* Direct ("one-shot") all-reduce. Every rank sends all it has to every other, and combines what all sent, its own
- * included, in one pass: one latency, one rounding, rank order.
+/* Direct ("one-shot") all-reduce. Every rank sends all its elements to every other rank, and reduces those of all ranks
+ * in one pass: one latency, one rounding, rank order.
  *
- * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m (beta + gamma). So: for the smallest messages,
- * where a latency outweighs the bytes; and the only one that world size 1 needs.
+ * Cost (n ranks, m bytes): alpha + (n-2) overhead + (n-1) m (beta + gamma).
+ * Use: the smallest messages, where latency outweighs bytes. A world of size 1 needs no other.
  * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience"
  * (2007); the name from one-shot all-reduce on GPUs. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DIRECT_H

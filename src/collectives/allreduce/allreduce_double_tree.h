@@ -1,13 +1,13 @@
-/* Double binary tree all-reduce. Half of the elements are combined up one binary tree and sent down it again, the
- * other half over another tree, in which the first one's leaves are inner nodes and the other way round: so every
- * rank sends and receives at full speed, in pieces, and the latency is logarithmic.
+/* Double binary tree all-reduce. One half of the elements is reduced up a binary tree and broadcast down it again; the
+ * other half uses another tree. The leaves of each tree are inner nodes of the other, so every rank sends and receives
+ * at full speed, in segments, with logarithmic latency.
  *
- * The first tree: 0 is the root and has one child; below it a number with lowest set bit b has the children b/2 to
- * its left and its right, so odd numbers are leaves. The second is the same on mirrored numbers if the world is
- * even, else on numbers shifted by one (one rank is then an inner node twice).
+ * The first tree: its root is 0, which has one child. Below it, a number with lowest set bit b has its children at
+ * distance b/2 to the left and right, so odd numbers are leaves. The second tree is the same on mirrored numbers if the
+ * world size is even, else on numbers shifted by one (one rank is then an inner node of both).
  *
- * Cost, of n ranks and m bytes: 4 log2(n) alpha + 2 m beta + m gamma. So: for big messages among many ranks, where a
- * ring's latency is too long.
+ * Cost (n ranks, m bytes): 4 log2(n) alpha + 2 m beta + m gamma.
+ * Use: large messages among many ranks, where a ring's latency is too long.
  * Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLE_TREE_H
 #define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLE_TREE_H
@@ -16,10 +16,10 @@
 
 struct double_tree_node {
 	struct collet_peers parent;
-	struct collet_peers lower, upper; /* children, in rank order where the tree is */
+	struct collet_peers lower, upper; /* children, in rank order if the tree is */
 };
 
-/* Number in a tree to position, and back: both are the same kind of turn. */
+/* Maps a number in a tree to a position, or back (is_inverse). */
 COLLET_PURE static inline uint32_t double_tree_map(
 	const struct collet_shape *shape, uint32_t part, uint32_t v, bool is_inverse)
 {
@@ -48,7 +48,7 @@ COLLET_PURE static inline struct double_tree_node double_tree_at(const struct co
 		if (bit > 1)
 			*(mirrored ? &node.upper : &node.lower) = double_tree_peer(shape, part, v - bit / 2);
 	}
-	while (right > 0 && v + right >= size) /* who would be there is missing: its left descendants move up */
+	while (right > 0 && v + right >= size) /* that node does not exist: its left descendants move up */
 		right /= 2;
 	if (right > 0)
 		*(mirrored ? &node.lower : &node.upper) = double_tree_peer(shape, part, v + right);
@@ -66,7 +66,7 @@ COLLET_PURE static inline bool allreduce_double_tree_fits(const struct collet_sh
 	return shape->size >= 3;
 }
 
-/* Up; down, to one child and to the other. */
+/* One step up; two steps down, one per child. */
 COLLET_PURE static inline uint64_t allreduce_double_tree_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)shape;

@@ -1,18 +1,18 @@
-/* Recursive doubling all-reduce, for any world size. Members exchange all they have summed up so far with the member
- * whose number differs in bit 0, then 1, 2, ...; both add the same two sums, that of the lower ranks first, so that
- * sums are in rank order and the same everywhere.
- * Who is a member, and what the other ranks of a world that is no power of two do: as in halving_doubling.
+/* Recursive doubling all-reduce, for any world size. Members exchange their whole sums with the member whose number
+ * differs in bit 0, then 1, 2, ... Both add the same two sums, that of the lower ranks first. So sums are in rank order
+ * and equal everywhere. allreduce_halving_doubling.h says which ranks are members, and what the others do if n is no
+ * power of two.
  *
- * Cost, of n = 2^k ranks and m bytes: k alpha + k m (beta + gamma); other n: two more latencies, 2m beta and m gamma.
- * So: for small messages where each message is dear, as with more ranks than cores: n log n of them, where direct has
- * n^2, and half the latencies of a tree.
+ * Cost (n = 2^k ranks, m bytes): k alpha + k m (beta + gamma); other n: two more latencies, 2m beta and m gamma.
+ * Use: small messages where each message is expensive, as with more ranks than cores. It needs n log n messages where
+ * direct needs n^2, and half the latencies of a tree.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLING_H
 #define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLING_H
 
 #include "collectives/allreduce/allreduce_halving_doubling.h"
 
-/* Handing over; in each round a send and what comes in; handing back. */
+/* The extra rank's elements; a send and a receive per round; the extra rank's result. */
 COLLET_PURE static inline uint64_t allreduce_doubling_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

@@ -1,8 +1,8 @@
-/* All-reduce between two ranks: an exchange. Each sends the other that one's half, combines its own half (lower rank
- * first), keeps it and sends it back: what the two-shot form is at world size 2, without any peer lists.
+/* All-reduce between two ranks. Each rank sends the other one that rank's half, reduces its own half (lower rank
+ * first), keeps it and sends it back: two_shot at world size 2, without lists of peers.
  *
- * Cost, of m bytes: 2 alpha + m beta + m/2 gamma. So: for world size 2, but for messages so small that the direct
- * form's one latency wins.
+ * Cost (m bytes): 2 alpha + m beta + m/2 gamma.
+ * Use: world size 2, except for messages so small that direct wins with its one latency.
  * Source: Rabenseifner, "Optimization of collective reduction operations" (2004), at n = 2. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_EXCHANGE_H
 #define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_EXCHANGE_H

@@ -1,10 +1,10 @@
-/* All-reduce in two halves. The first rank of each half of the ranks combines what all of its half send, in one pass;
- * the two first ranks swap these sums, and give the whole to their halves.
+/* All-reduce in two halves. The first rank of each half reduces the elements of its half in one pass. The two first
+ * ranks exchange these sums, and send the total to their halves.
  *
- * Cost, of n ranks and m bytes, c = n/2 rounded up: 3 alpha + 2(c-2) overhead + (2c-1) m beta + c m gamma: hardly the
- * fewest bytes on a link, but 2(n-1) messages in all, as few as a tree's, and all but two of them inside the halves.
- * So: where half of the ranks share something and messages are dear, as with many ranks on two cores: a core changes
- * hands once for each of its ranks, and each of their values goes up and down once.
+ * Cost (n ranks, m bytes, c = n/2 rounded up): 3 alpha + 2(c-2) overhead + (2c-1) m beta + c m gamma. Not the fewest
+ * bytes on a link, but 2(n-1) messages in all, as few as a tree's, and all but two of them inside the halves.
+ * Use: where messages are expensive and half of the ranks share something, as with many ranks on two cores. A core then
+ * switches once to each of its ranks, and each rank's values go up and down once.
  * Source: the two-level reduce and broadcast of Karonis et al. (2000), with two flat groups. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HALVES_H
 #define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HALVES_H
@@ -57,7 +57,7 @@ COLLET_PURE static inline double allreduce_halves_cost(const struct collet_shape
 	const double segments = collet_cost_segments(bytes, segment_bytes);
 	const double message = collet_cost_port(1, bytes, segment_bytes, model) / segments;
 	const double work = model->gamma_s * bytes / segments;
-	/* Its way in is what a first rank is short of, or its way out. */
+	/* A first rank is limited by its receive port or by its send port. */
 	const double in = (fan + 1) * (message + work), out = (fan + 1) * message;
 	return 3 * collet_cost_latency(model) + in + out + (segments - 1) * (in > out ? in : out);
 }

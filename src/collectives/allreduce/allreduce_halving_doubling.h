@@ -1,12 +1,13 @@
-/* Recursive halving and doubling all-reduce, for any world size. Members exchange with the member whose number
- * differs in bit 0, then 1, 2, ...: each sends half of the elements it is still in charge of and adds what it gets
- * to the other half (the block of lower ranks first, so that sums are in rank order); then the same way back,
- * keeping (doubling).
- * Of n ranks 2^floor(log2 n) are members; while there are more ranks, the first ones pair up: the odd one of a pair
- * hands its elements to the even one before, and gets the result after.
+/* Recursive halving and doubling all-reduce, for any world size. Members exchange with the member whose number differs
+ * in bit 0, then 1, 2, ... In each round a member sends half of its elements and adds the other half that it receives;
+ * the sum of the lower ranks comes first, so sums are in rank order. Then the same rounds run backwards and exchange
+ * finished elements (doubling). Of n ranks, 2^floor(log2 n) are members. The remaining ranks are paired with the first
+ * members: the odd rank of such a pair first sends its elements to the even rank before it, and receives the result at
+ * the end.
  *
- * Cost, of n = 2^k ranks and m bytes: 2k alpha + 2(n-1)/n m beta + (n-1)/n m gamma; other n: two more latencies, 2m
- * beta and m gamma. So: for messages of middling size, and wherever latency is dear.
+ * Cost (n = 2^k ranks, m bytes): 2k alpha + 2(n-1)/n m beta + (n-1)/n m gamma; other n: two more latencies, 2m beta and
+ * m gamma.
+ * Use: medium messages, and wherever latency is expensive.
  * Source: Rabenseifner, "Optimization of collective reduction operations" (2004). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HALVING_DOUBLING_H
 #define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HALVING_DOUBLING_H
@@ -15,9 +16,9 @@
 
 struct halving_doubling {
 	uint32_t rounds;
-	uint32_t extra_count; /* pairs of which one is no member */
+	uint32_t extra_count; /* number of pairs, each with one rank that is no member */
 	uint32_t member;
-	bool is_extra; /* this rank is the odd one of such a pair, no member */
+	bool is_extra; /* this rank is the odd one of such a pair */
 };
 
 COLLET_PURE static inline struct halving_doubling halving_doubling_of(const struct collet_shape *shape)
@@ -34,7 +35,7 @@ COLLET_PURE static inline struct collet_peers halving_doubling_peer(const struct
 	return collet_peers_one(member < h->extra_count ? 2 * member : member + h->extra_count);
 }
 
-/* What a member is in charge of after so many halvings. */
+/* Returns the span that a member reduces after a number of halvings. */
 COLLET_PURE static inline struct collet_span halving_doubling_span(
 	const struct collet_shape *shape, uint32_t member, uint32_t halvings)
 {
@@ -48,14 +49,14 @@ COLLET_PURE static inline struct collet_span halving_doubling_span(
 	return span;
 }
 
-/* Where a member's sum so far is, before this round. */
+/* Returns the buffer that has a member's sum before this round. */
 COLLET_PURE static inline enum collet_buffer halving_doubling_buffer(
 	const struct halving_doubling *h, uint32_t member, uint32_t round)
 {
 	return round == 0 && member >= h->extra_count ? COLLET_INPUT : COLLET_RESULT;
 }
 
-/* Handing over; in each round a send and what comes in; the same back; handing back. */
+/* The extra rank's elements; a send and a receive per round; the same backwards; the extra rank's result. */
 COLLET_PURE static inline uint64_t allreduce_halving_doubling_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
@@ -80,7 +81,7 @@ COLLET_PURE static inline struct collet_step halving_doubling_extra_step(
 	return step;
 }
 
-/* Send the partner this span of the sum so far, or add what it sends to the own one. */
+/* Sends this span of the sum to the partner, or adds the partner's to the own one. */
 COLLET_PURE static inline struct collet_step halving_doubling_exchange_step(const struct collet_shape *shape,
 	const struct halving_doubling *h, uint32_t round, struct collet_span span, bool sending)
 {
@@ -100,7 +101,7 @@ COLLET_PURE static inline struct collet_step halving_doubling_exchange_step(cons
 	return step;
 }
 
-/* Halving: the partner gets its half, this rank adds up the other. */
+/* Halving: the partner gets its half, and this rank reduces the other. */
 COLLET_PURE static inline struct collet_step halving_doubling_halve_step(
 	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
 {
@@ -144,7 +145,7 @@ COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
 	return step;
 }
 
-/* Of `size` ranks with so many bytes each. */
+/* Returns the cost for `size` ranks with this many bytes each. */
 COLLET_PURE static inline double halving_doubling_cost(
 	uint32_t size, double bytes, size_t segment_bytes, const struct collet_cost_model *model)
 {

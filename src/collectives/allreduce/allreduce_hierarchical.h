@@ -1,10 +1,10 @@
-/* Hierarchical all-reduce. On each host a binomial tree combines all ranks' elements on the first of them, the
- * leader; the leaders all-reduce among themselves by recursive halving and doubling; the result goes down the hosts'
- * trees. So each host sends and receives as if it were one rank. Hosts may have different numbers of ranks; sums are
- * in rank order.
+/* Hierarchical all-reduce. On each host, a binomial tree reduces all ranks' elements on the first rank, the leader. The
+ * leaders all-reduce among themselves by recursive halving and doubling. The result goes down the hosts' trees. So each
+ * host sends and receives as one rank would. Hosts may have different numbers of ranks. Sums are in rank order.
  *
- * Cost: of the tree on the fullest host, up and down, with the model between ranks of one host, and of
- * halving_doubling between as many ranks as there are hosts. So: for several hosts with several ranks each.
+ * Cost: the tree on the host with the most ranks, up and down, with the intra-host model; and halving_doubling between
+ * as many ranks as there are hosts.
+ * Use: several hosts with several ranks each.
  * Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
  * performance" (2000). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HIERARCHICAL_H
@@ -19,7 +19,7 @@ COLLET_PURE static inline bool hierarchical_is_leader(
 	return shape->rank == host->first;
 }
 
-/* The leaders' all-reduce; they work on RESULT alone. */
+/* Returns the shape of the leaders' all-reduce, which works on RESULT alone. */
 COLLET_PURE static inline struct collet_shape hierarchical_leaders_shape(
 	const struct collet_shape *shape, const struct collet_host_group *host)
 {
@@ -62,7 +62,7 @@ COLLET_PURE static inline struct collet_step hierarchical_leaders_step(
 	return step;
 }
 
-/* The part of it that is between hosts: of a leader that has its host's sum in RESULT, and hands on what comes of it by
+/* The inter-host part, run by a leader that has its host's sum in RESULT. The result is passed on inside the host by
  * other means than steps. */
 COLLET_PURE static inline uint64_t allreduce_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)

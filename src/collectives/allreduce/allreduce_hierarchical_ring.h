@@ -1,14 +1,14 @@
-/* Hierarchical ring all-reduce. The elements are cut into a share for each of several leaders of a host, the first of
- * its ranks, as many on each host as there are on the one with the fewest (at most eight); and a share into a chunk for
- * each host. The leaders of a share form a ring over hosts, like allreduce_ring's: but what one adds is, in one pass,
- * what all ranks of its host have; and what is finished it hands to all of them. Shares are independent parts.
+/* Hierarchical ring all-reduce. The elements are cut into one share per leader, and each share into one chunk per host.
+ * The leaders of a host are its first ranks: as many on each host as the host with the fewest ranks has, at most eight.
+ * The leaders of one share form a ring over hosts, as in allreduce_ring. But a leader adds the elements of all ranks of
+ * its host in one pass, and sends finished chunks to all of them. Shares are independent parts.
  *
- * Each host sends and receives 2(h-1)/h m bytes over the network, where a ring over all n ranks carries 2(n-1)/n m
- * through each host's link; and over the network there are 2(h-1) latencies, not 2(n-1).
+ * Each host sends and receives 2(h-1)/h m bytes over the network. A ring over all n ranks sends 2(n-1)/n m through each
+ * host's link. There are 2(h-1) latencies over the network instead of 2(n-1).
  *
- * Cost, of h hosts with g leaders of g ranks, c = m / (g h): 2(h-1) (alpha + g c beta) between hosts, for leaders share
- * their host's link; inside 2 h (g-1) c beta, and (h g - 1) c gamma. So: for big messages of several hosts with several
- * ranks each.
+ * Cost (h hosts with g leaders of g ranks, c = m / (g h)): 2(h-1) (alpha + g c beta) between hosts, since leaders share
+ * their host's link; inside, 2 h (g-1) c beta and (h g - 1) c gamma.
+ * Use: large messages of several hosts with several ranks each.
  * Source: Cho, Finkler, Serrano, Kung, Hunter, "BlueConnect: decomposing all-reduce for deep learning on heterogeneous
  * network hierarchy" (2019), with direct exchanges inside. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HIERARCHICAL_RING_H
@@ -25,7 +25,7 @@ COLLET_PURE static inline uint32_t allreduce_hierarchical_ring_part_count(const 
 	return least < most ? least : most;
 }
 
-/* Which chunk of the part's share a host's ranks see in round s: 0 .. h-1 adding, h .. 2h-2 keeping. */
+/* Returns the chunk of the part's share that a host handles in round s: reducing in 0 .. h-1, keeping in h .. 2h-2. */
 COLLET_PURE static inline struct collet_span hierarchical_ring_chunk(
 	const struct collet_shape *shape, uint32_t part, uint32_t host, uint32_t round)
 {
@@ -34,7 +34,7 @@ COLLET_PURE static inline struct collet_span hierarchical_ring_chunk(
 		part * hosts + (host + hosts - back) % hosts);
 }
 
-/* The leader of this part on the host so many further on. */
+/* Returns the leader of this part on the host that many further on. */
 COLLET_PURE static inline struct collet_peers hierarchical_ring_leader(
 	const struct collet_shape *shape, uint32_t part, uint32_t host, uint32_t further)
 {
@@ -42,8 +42,8 @@ COLLET_PURE static inline struct collet_peers hierarchical_ring_leader(
 		collet_host_group_at(shape, (host + further) % collet_host_group_count(shape)).first + part);
 }
 
-/* The leader: each round; then each chunk is handed out. Others of its host: a send for each round of adding, a receive
- * for each chunk. */
+/* A leader: one step per round, then one per chunk to broadcast it. Others of its host: a send per reducing round, then
+ * a receive per chunk. */
 COLLET_PURE static inline uint64_t allreduce_hierarchical_ring_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
@@ -52,7 +52,7 @@ COLLET_PURE static inline uint64_t allreduce_hierarchical_ring_step_count(
 	return shape->rank == host.first + part ? 3 * hosts - 1 : 2 * hosts;
 }
 
-/* From the left, with what this host has; to the right. */
+/* Adds this host's elements to what comes from the left, and sends the sum to the right. */
 COLLET_PURE static inline struct collet_step hierarchical_ring_round_step(
 	const struct collet_shape *shape, uint32_t part, const struct collet_host_group *host, uint32_t round)
 {
@@ -75,7 +75,7 @@ COLLET_PURE static inline struct collet_step hierarchical_ring_round_step(
 	return step;
 }
 
-/* To the ranks of the host after the leader, and before it. */
+/* Sends to the ranks of the host after the leader, and to those before it. */
 COLLET_PURE static inline struct collet_step hierarchical_ring_broadcast_step(
 	const struct collet_shape *shape, uint32_t part, const struct collet_host_group *host, uint32_t round)
 {
@@ -97,8 +97,8 @@ COLLET_PURE static inline struct collet_step allreduce_hierarchical_ring_step(
 	const uint32_t hosts = collet_host_group_count(shape), i = (uint32_t)index;
 	const struct collet_peers leader = collet_peers_one(host.first + part), self = collet_peers_self(shape);
 	if (leader.first == shape->rank) {
-		/* Handing out between rounds would part one round from the next by more than a rank looks ahead, and
-		 * all leaders could wait for their right neighbours. */
+		/* Broadcast after all rounds: between rounds it would separate two rounds by more items than the
+		 * look-ahead, and all leaders could wait for their right neighbours. */
 		return i < 2 * hosts - 1 ? hierarchical_ring_round_step(shape, part, &host, i)
 					 : hierarchical_ring_broadcast_step(shape, part, &host, i - hosts);
 	}
@@ -117,7 +117,7 @@ COLLET_PURE static inline double allreduce_hierarchical_ring_cost(const struct c
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const double between = 2 * (hosts - 1) *
 			       (collet_cost_latency(model) + collet_cost_port(leaders, chunk, segment_bytes, model));
-	/* A leader takes in what all have, and hands out what is finished. */
+	/* A leader receives the elements of all ranks and broadcasts the finished ones. */
 	const double inside =
 		local == 0 ? 0
 			   : 2 * collet_cost_latency(in_host) +

@@ -1,12 +1,12 @@
-/* Ring all-reduce. The elements are cut into one chunk per rank. A chunk's sum sets out at the right neighbour of
- * the rank it is numbered after, goes round to the right, each rank adding its own, and is finished when it gets
- * there (reduce-scatter); the finished chunk goes round once more and is kept by all (all-gather). Rank r starts
- * with chunk r - 1, then passes on what comes from the left: chunks r - 2, r - 3, ..., r, with which it is done
- * adding, and then r - 1, r - 2, ..., r + 1 finished.
+/* Ring all-reduce. The elements are cut into one chunk per rank. In the reduce-scatter phase, chunk c starts at rank c
+ * + 1 and moves around to the right. Each rank adds its own elements; at rank c the chunk is finished. In the
+ * all-gather phase the finished chunk moves around once more and every rank keeps it. Rank r starts with chunk r - 1.
+ * Then it passes on what it receives from the left: chunks r - 2, r - 3, ..., r to be reduced, and then r - 1, r - 2,
+ * ..., r + 1 finished.
  *
- * Cost, of n ranks and m bytes: 2(n-1) alpha + 2(n-1)/n m beta + (n-1)/n m gamma: the least bytes that sends between
- * ranks can do, over nothing but neighbours, and n roundings. So: for big messages. Between two ranks it would wait
- * for itself half the time: that is the exchange's.
+ * Cost (n ranks, m bytes): 2(n-1) alpha + 2(n-1)/n m beta + (n-1)/n m gamma. The least bytes possible, between
+ * neighbours only, and n roundings.
+ * Use: large messages. Between two ranks it would wait half of the time; exchange serves there.
  * Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_RING_H
 #define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_RING_H
@@ -18,7 +18,7 @@ COLLET_PURE static inline bool allreduce_ring_fits(const struct collet_shape *sh
 	return shape->size >= 3;
 }
 
-/* The start; size - 1 times adding; size - 1 times keeping. */
+/* The start; size - 1 reducing steps; size - 1 keeping steps. */
 COLLET_PURE static inline uint64_t allreduce_ring_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
@@ -30,7 +30,7 @@ COLLET_PURE static inline struct collet_step allreduce_ring_step(
 {
 	(void)part;
 	const bool adding = index < shape->size;
-	const int64_t back = 1 + (int64_t)index - (adding ? 0 : shape->size); /* how far round the chunk has come */
+	const int64_t back = 1 + (int64_t)index - (adding ? 0 : shape->size); /* distance that the chunk has moved */
 	const struct collet_span chunk =
 		collet_partition_chunk(&shape->result, shape, collet_position_at(shape, -back));
 	const struct collet_peers left = collet_peers_one(collet_position_at(shape, -1));

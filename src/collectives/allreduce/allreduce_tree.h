@@ -1,10 +1,10 @@
-/* Binomial tree all-reduce. Node v of a tree rooted at position 0 combines its own elements with what its children v
- * + 1, v + 2, v + 4, ... send, all in one pass, and sends the sum to v with its lowest set bit cleared; then the
- * result comes down the same way. A child's subtree is the run of positions that follows its elder siblings', so
+/* Binomial tree all-reduce. Node v of a tree with root 0 reduces its own elements and those of its children v + 1, v +
+ * 2, v + 4, ... in one pass. It sends the sum to its parent, which is v with its lowest set bit cleared. Then the
+ * result comes down the same tree. A child's subtree is the range of positions after its elder siblings' subtrees, so
  * sums are in rank order.
  *
- * Cost, of n = 2^k ranks and m bytes: 2k alpha + k(k+3)/2 m beta + k(k+1)/2 m gamma. So: for small messages among
- * many ranks.
+ * Cost (n = 2^k ranks, m bytes): 2k alpha + k(k+3)/2 m beta + k(k+1)/2 m gamma.
+ * Use: small messages among many ranks.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_TREE_H
 #define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_TREE_H

@@ -1,10 +1,10 @@
-/* Two-shot direct all-reduce. The elements are cut into one chunk per rank. Each rank sends every other its part of
- * that other's chunk, combines what all sent for its own chunk in one pass and in rank order, and sends the result
- * to all.
+/* Two-shot direct all-reduce. The elements are cut into one chunk per rank. Each rank sends every other rank its part
+ * of that rank's chunk. It reduces all parts of its own chunk in one pass and in rank order, and sends the result to
+ * all.
  *
- * Cost, of n ranks and m bytes: 2 alpha + 2(n-2) overhead + 2(n-1)/n m beta + (n-1)/n m gamma: the least bytes, one
- * rounding, and two latencies whatever n; but 2(n-1) messages a rank. So: for all but the smallest messages where a
- * message costs little (shared memory, few ranks).
+ * Cost (n ranks, m bytes): 2 alpha + 2(n-2) overhead + 2(n-1)/n m beta + (n-1)/n m gamma. The least bytes, one rounding
+ * and two latencies for any n, but 2(n-1) messages per rank.
+ * Use: all but the smallest messages, where messages are cheap (shared memory, few ranks).
  * Source: Rabenseifner, "Optimization of collective reduction operations" (2004), with direct exchanges instead of
  * recursive ones; the name from two-shot all-reduce on GPUs. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_TWO_SHOT_H

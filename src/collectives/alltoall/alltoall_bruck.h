@@ -1,10 +1,10 @@
-/* Bruck's all-to-all. A rank lays its blocks out in scratch from its own on: place j is for rank r + j. In round k
- * all places whose number has bit k set go to rank r + 2^k, into the same places: so a block gets to its rank by the
- * bits of its distance, in log2(n) rounds, each one message (packed first and unpacked after). In the end place j
- * has what came from rank r - j.
- * Scratch for all blocks twice, so: for the smallest blocks of many ranks only.
+/* Bruck's all-to-all. A rank copies its blocks to scratch, its own first: slot j is for rank r + j. In round k it sends
+ * all slots whose number has bit k set to rank r + 2^k, into the same slots. So a block reaches its rank by the bits of
+ * its distance, in log2(n) rounds of one message each, packed before and unpacked after. At the end slot j has the
+ * block from rank r - j. Scratch is twice the size of all blocks.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) (alpha + n/2 b beta).
+ * Cost (n ranks, blocks of b bytes): log2(n) (alpha + n/2 b beta).
+ * Use: the smallest blocks of many ranks.
  * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
  * message-passing systems" (1997). */
 #ifndef COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_BRUCK_H
@@ -18,34 +18,34 @@ COLLET_PURE static inline bool alltoall_bruck_fits(const struct collet_shape *sh
 	return collet_blocks_are_contiguous(shape);
 }
 
-/* Runs of places that travel in a round, each 2^round long but perhaps the last. */
+/* Returns the number of runs of slots that a round sends. Each is 2^round long, except perhaps the last. */
 COLLET_PURE static inline uint64_t bruck_runs(uint32_t size, uint32_t round)
 {
 	const uint64_t hops = (uint64_t)1 << round;
 	return (size + hops - 1) / (2 * hops);
 }
 
-/* One of them. */
+/* Returns one of these runs. */
 COLLET_PURE static inline struct collet_span bruck_run(uint32_t size, uint32_t round, uint64_t run)
 {
 	const uint64_t hops = (uint64_t)1 << round, first = (2 * run + 1) * hops;
 	return collet_span_at(first, hops < size - first ? hops : size - first);
 }
 
-/* Places that travel in a round. */
+/* Returns the number of slots that a round sends. */
 COLLET_PURE static inline uint64_t bruck_places(uint32_t size, uint32_t round)
 {
 	const uint64_t runs = bruck_runs(size, round);
 	return ((runs - 1) << round) + bruck_run(size, round, runs - 1).count;
 }
 
-/* All places, and at the most half of them packed to be sent and half as they came. */
+/* All slots, and at most half of them packed for sending and half as received. */
 COLLET_PURE static inline uint64_t alltoall_bruck_scratch(const struct collet_shape *shape)
 {
 	return shape->size / 2 * (uint64_t)2 * shape->count + shape->size * shape->count;
 }
 
-/* Two moves to lay out; in each round packing, a send, a receive, unpacking; a move for each block at the end. */
+/* Two copies to scratch; per round, packing, a send, a receive and unpacking; at the end one copy per block. */
 COLLET_PURE static inline uint64_t alltoall_bruck_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
@@ -55,13 +55,13 @@ COLLET_PURE static inline uint64_t alltoall_bruck_step_count(const struct collet
 	return steps;
 }
 
-/* Step `index` of a round. */
+/* Returns step `index` of a round. */
 COLLET_PURE static inline struct collet_step bruck_round_step(
 	const struct collet_shape *shape, uint32_t round, uint64_t index)
 {
 	const struct collet_peers self = collet_peers_self(shape);
 	const uint64_t runs = bruck_runs(shape->size, round), places = bruck_places(shape->size, round);
-	const uint64_t out = shape->size, in = out + shape->size / 2; /* where the packed places start */
+	const uint64_t out = shape->size, in = out + shape->size / 2; /* where the packed slots start */
 	const int64_t hops = (int64_t)1 << round;
 	if (index == runs) {
 		struct collet_step step = collet_step_move(self, COLLET_SCRATCH, collet_blocks(shape, out, places),

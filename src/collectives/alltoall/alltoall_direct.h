@@ -1,7 +1,8 @@
-/* Direct all-to-all. Every rank sends every other its block at once.
+/* Direct all-to-all. Every rank sends every other rank its block, all at the same time.
  *
- * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes, but n-1 messages
- * at once. So: for small and middling blocks.
+ * Cost (n ranks, blocks of b bytes): alpha + (n-2) overhead + (n-1) b beta. The least bytes, but n-1 simultaneous
+ * messages.
+ * Use: small and medium blocks.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_DIRECT_H
 #define COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_DIRECT_H

@@ -1,9 +1,10 @@
-/* Pairwise all-to-all. In round s = 0 .. n-1 rank r exchanges blocks with rank s - r (modulo n): so each pair meets
- * once, all ranks have somebody to talk to at once (in some rounds a rank meets itself), and in place a block comes
- * in just where the one that goes out is. A rank needs to know no counts but its own.
+/* Pairwise all-to-all. In round s = 0 .. n-1 rank r exchanges blocks with rank s - r (modulo n). So each pair meets
+ * once, and every rank has a partner in every round (in some rounds itself). In place, a block arrives exactly where
+ * the outgoing one is. A rank needs to know no counts but its own.
  *
- * Cost, of n ranks and blocks of b bytes: (n-1) (alpha/2 + b beta): the least bytes; looking ahead, an executor has
- * two rounds going at once. So: for big blocks, and for listed ones.
+ * Cost (n ranks, blocks of b bytes): (n-1) (alpha/2 + b beta). The least bytes; by look-ahead, an executor overlaps two
+ * rounds.
+ * Use: large blocks, and v-forms.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); the
  * pairing: round-robin tournaments. */
 #ifndef COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_PAIRWISE_H
@@ -11,7 +12,7 @@
 
 #include "collectives/cost.h"
 
-/* In each round a send and a receive. */
+/* A send and a receive per round. */
 COLLET_PURE static inline uint64_t alltoall_pairwise_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

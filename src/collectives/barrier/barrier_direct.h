@@ -1,6 +1,7 @@
-/* Direct barrier: an empty message to every other rank, and one from each. When a rank is done, all have come.
+/* Direct barrier. Every rank sends an empty message to every other rank and receives one from each.
  *
- * Cost, of n ranks: alpha + (n-2) overhead. So: for few ranks.
+ * Cost (n ranks): alpha + (n-2) overhead.
+ * Use: few ranks.
  * Source: the all-to-all barrier of any textbook, e.g. Mellor-Crummey, Scott (1991) on its dissemination form. */
 #ifndef COLLET_COLLECTIVES_BARRIER_BARRIER_DIRECT_H
 #define COLLET_COLLECTIVES_BARRIER_BARRIER_DIRECT_H

@@ -1,11 +1,12 @@
-/* Dissemination barrier. In round k of log2(n), rounded up, rank r tells r + 2^k that it and all it has heard of
- * have come, and hears the same from r - 2^k.
+/* Dissemination barrier. In round k of log2(n), rounded up, rank r tells r + 2^k that it and all ranks it has heard of
+ * have arrived, and hears the same from r - 2^k.
  *
- * A message means something only if it is sent after all earlier ones have come, and steps wait for each other
- * through the elements that they read and write, and for nothing else. So the rounds hand on one scratch element,
- * whose value nobody reads: round k sends element k, and combines what comes with it into element k + 1.
+ * A message has this meaning only if it is sent after all earlier ones have arrived. But steps wait for each other only
+ * through the elements that they read and write. So the rounds pass on one scratch element, whose value nobody reads:
+ * round k sends element k, and reduces it with the received one into element k + 1.
  *
- * Cost, of n ranks: log2(n) alpha. So: for many ranks.
+ * Cost (n ranks): log2(n) alpha.
+ * Use: many ranks.
  * Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization" (1988). */
 #ifndef COLLET_COLLECTIVES_BARRIER_BARRIER_DISSEMINATION_H
 #define COLLET_COLLECTIVES_BARRIER_BARRIER_DISSEMINATION_H

@@ -1,11 +1,11 @@
-/* Barrier in two halves. The first rank of each half of the ranks hears from all of its half, tells the other half's
- * first rank, and lets its half go when that one has told it the same.
+/* Barrier in two halves. The first rank of each half waits for all ranks of its half, tells the other first rank, and
+ * releases its half when it has heard the same from there.
  *
- * As in barrier_dissemination steps wait for each other through scratch elements whose values nobody reads: element 1
- * of a first rank is "my half has come", element 2 "all have".
+ * As in barrier_dissemination, steps wait for each other through scratch elements whose values nobody reads. On a first
+ * rank, element 1 means "my half has arrived", element 2 "all have".
  *
- * Cost, of n ranks, c = n/2 rounded up: 3 alpha + 2 (c-2) overhead: 2(n-1) messages, the fewest there can be. So: where
- * messages are dear and half of the ranks share something, as with many ranks on two cores.
+ * Cost (n ranks, c = n/2 rounded up): 3 alpha + 2 (c-2) overhead; 2(n-1) messages, the least possible.
+ * Use: where messages are expensive and half of the ranks share something, as with many ranks on two cores.
  * Source: barrier_hierarchical's, with two halves for hosts. */
 #ifndef COLLET_COLLECTIVES_BARRIER_BARRIER_HALVES_H
 #define COLLET_COLLECTIVES_BARRIER_BARRIER_HALVES_H

@@ -1,11 +1,11 @@
-/* Hierarchical barrier. Each host's first rank hears from all others of its host that they have come, tells the first
- * ranks of hosts 1, 2, 4, ... further on, as barrier_dissemination does with ranks, and then lets its host go.
+/* Hierarchical barrier. Each host's first rank waits for all other ranks of its host. Then it tells the first ranks of
+ * hosts 1, 2, 4, ... further on, as barrier_dissemination does with ranks, and releases its host.
  *
- * As there, steps wait for each other through scratch elements whose values nobody reads: element 1 of a first rank is
- * "my host has come", element 1 + k what it has heard by round k.
+ * Steps wait for each other through scratch elements whose values nobody reads, as there. On a first rank, element 1
+ * means "my host has arrived", and element 1 + k is what it has heard by round k.
  *
- * Cost, of h hosts of g ranks: 2 (alpha + (g-2) overhead) inside and log2(h) alpha between hosts. So: for several hosts
- * with several ranks each, where a latency between hosts is dear.
+ * Cost (h hosts of g ranks): 2 (alpha + (g-2) overhead) inside and log2(h) alpha between hosts.
+ * Use: several hosts with several ranks each, where latency between hosts is expensive.
  * Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization" (1988), between hosts. */
 #ifndef COLLET_COLLECTIVES_BARRIER_BARRIER_HIERARCHICAL_H
 #define COLLET_COLLECTIVES_BARRIER_BARRIER_HIERARCHICAL_H
@@ -18,7 +18,7 @@ COLLET_PURE static inline uint32_t barrier_hierarchical_rounds(const struct coll
 	return collet_log2_ceil(collet_host_group_count(shape));
 }
 
-/* A first rank: its host; each round's telling and hearing; letting go. Others: telling, and being let go. */
+/* A first rank: waiting for its host; a send and a receive per round; the release. Others: a send, and the release. */
 COLLET_PURE static inline uint64_t barrier_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

@@ -1,8 +1,9 @@
-/* Pipelined chain broadcast. From the root round to its left neighbour each rank passes on what comes, piece by
- * piece.
+/* Pipelined chain broadcast. From the root around to its left neighbour, each rank passes on what it receives, segment
+ * by segment.
  *
- * Cost, of n ranks and m bytes in p pieces: (n-1 + p-1) (alpha + m/p beta), near m beta for many pieces: the least
- * there is. So: for big messages.
+ * Cost (n ranks, m bytes in p segments): (n-1 + p-1) (alpha + m/p beta); near m beta, the least possible, for many
+ * segments.
+ * Use: large messages.
  * Source: Worringen, "Pipelining and overlapping for MPI collective operations" (2003). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_BROADCAST_CHAIN_H
 #define COLLET_COLLECTIVES_BROADCAST_BROADCAST_CHAIN_H

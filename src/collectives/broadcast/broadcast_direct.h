@@ -1,6 +1,7 @@
 /* Direct broadcast. The root sends everything to every other rank.
  *
- * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m beta. So: for small messages among few ranks.
+ * Cost (n ranks, m bytes): alpha + (n-2) overhead + (n-1) m beta.
+ * Use: small messages among few ranks.
  * Source: the linear algorithm of any textbook; Chan, Heimlich, Purkayastha, van de Geijn (2007). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_BROADCAST_DIRECT_H
 #define COLLET_COLLECTIVES_BROADCAST_BROADCAST_DIRECT_H

@@ -1,9 +1,10 @@
-/* Hierarchical broadcast. Each host has a leader: the root where it is, elsewhere the host's first rank. Leaders
- * hand on what comes, piece by piece, down a binary tree of hosts, and send it to all ranks of their own host. Where
- * hosts' first ranks lead in any case, the root of another place gives what it has to its host's first.
+/* Hierarchical broadcast. Each host has a leader: the root on its host, elsewhere the host's first rank. Leaders pass
+ * on what they receive, segment by segment, down a binary tree of hosts, and send it to all ranks of their own host. If
+ * hosts' first ranks lead in any case (leader_is_first), another root first sends to its host's first rank.
  *
- * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m beta with the
- * one inside. So: for several hosts with several ranks each.
+ * Cost (hosts with at most g ranks): the tree over hosts with the inter-host model, and (g-1) m beta with the
+ * intra-host model.
+ * Use: several hosts with several ranks each.
  * Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
  * performance" (2000). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_BROADCAST_HIERARCHICAL_H
@@ -20,8 +21,8 @@ COLLET_PURE static inline struct collet_tree_node broadcast_hierarchical_node(
 		host->index, collet_host_group_count(shape), collet_host_group_of(shape, shape->root).index);
 }
 
-/* The part of it that is between hosts, hosts' first ranks leading: of a leader that on the root's host has it in
- * INPUT, and elsewhere gets it in RESULT. To the host on the left, then to the one on the right. */
+/* The inter-host part, where hosts' first ranks lead. The leader of the root's host has the elements in INPUT; the
+ * others receive them in RESULT. They send to the host on the left, then to the one on the right. */
 COLLET_PURE static inline uint64_t broadcast_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
@@ -49,8 +50,8 @@ COLLET_PURE static inline struct collet_step broadcast_hierarchical_inter_host_s
 	return step;
 }
 
-/* A leader: to other hosts first; then to the ranks of the own host that have not given it, those after who has had it
- * first, and those before. */
+/* A leader sends to other hosts first. Then it sends to the ranks of its own host, in two ranges: those after the rank
+ * that had the elements first, and those before it. */
 COLLET_PURE static inline uint64_t broadcast_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

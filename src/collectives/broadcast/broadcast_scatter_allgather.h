@@ -1,15 +1,15 @@
-/* Broadcast by scatter and all-gather. The elements are cut into one chunk for each rank but the root, which sends
- * each its own; then the chunks go round a ring of these ranks.
+/* Broadcast by scatter and all-gather. The elements are cut into one chunk for each rank but the root. The root sends
+ * each rank its chunk. Then the chunks go around a ring of these ranks.
  *
- * Cost, of n ranks and m bytes: (n-1) alpha + 2 m beta in one go; in many pieces the two overlap, near m beta. So:
- * for big messages, as the chain; it needs no more pieces than there are ranks.
+ * Cost (n ranks, m bytes): (n-1) alpha + 2 m beta in one pass; in many segments the two phases overlap, near m beta.
+ * Use: large messages, as chain; but it needs no more segments than there are ranks.
  * Source: van de Geijn, "On global combine operations" (1994); Barnett et al. (1994). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_BROADCAST_SCATTER_ALLGATHER_H
 #define COLLET_COLLECTIVES_BROADCAST_BROADCAST_SCATTER_ALLGATHER_H
 
 #include "collectives/cost.h"
 
-/* Numbers are counted from the root's right neighbour: 0 .. size - 2; the root has none. */
+/* Numbers start at the root's right neighbour: 0 .. size - 2. The root has none. */
 COLLET_PURE static inline struct collet_peers scatter_allgather_peer(const struct collet_shape *shape, uint32_t vrank)
 {
 	return collet_peers_one((shape->root + 1 + vrank) % shape->size);

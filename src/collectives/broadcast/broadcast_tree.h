@@ -1,8 +1,8 @@
-/* Binomial tree broadcast. Positions are counted from the root: node 0. Node v gets everything from v with its
- * lowest set bit cleared, and passes it on, piece by piece, to v + 1, v + 2, v + 4, ... below that bit.
+/* Binomial tree broadcast. Nodes are numbered from the root, which is 0. Node v receives everything from v with its
+ * lowest set bit cleared. It passes that on, segment by segment, to v + 1, v + 2, v + 4, ... below that bit.
  *
- * Cost, of n = 2^k ranks and m bytes: k alpha + k(k+1)/2 m beta; of each further piece, k beta. So: for small
- * messages.
+ * Cost (n = 2^k ranks, m bytes): k alpha + k(k+1)/2 m beta; per further segment, k beta.
+ * Use: small messages.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_BROADCAST_TREE_H
 #define COLLET_COLLECTIVES_BROADCAST_BROADCAST_TREE_H

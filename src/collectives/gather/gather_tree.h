@@ -1,8 +1,9 @@
-/* Binomial tree gather. Node v, counted from the root, puts its block and what its children v + 1, v + 2, v + 4, ...
- * send one after the other, and sends it all to v with its lowest set bit cleared. Inner nodes need scratch for
- * their subtree's blocks, so: not for big blocks.
+/* Binomial tree gather. Node v, numbered from the root, collects its block and those of its children v + 1, v + 2, v +
+ * 4, ... one after the other. It sends all of them to v with its lowest set bit cleared. Inner nodes need scratch for
+ * their subtree's blocks.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b beta. So: for small blocks of many ranks.
+ * Cost (n ranks, blocks of b bytes): log2(n) alpha + (n-1) b beta.
+ * Use: small blocks of many ranks.
  * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience"
  * (2007). */
 #ifndef COLLET_COLLECTIVES_GATHER_GATHER_TREE_H
@@ -16,7 +17,7 @@ COLLET_PURE static inline bool gather_tree_fits(const struct collet_shape *shape
 	return collet_blocks_are_contiguous(shape);
 }
 
-/* The own block; two runs from each child; two runs to the parent. */
+/* The own block; two ranges from each child; two ranges to the parent. */
 COLLET_PURE static inline uint64_t gather_tree_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

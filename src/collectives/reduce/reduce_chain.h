@@ -1,8 +1,9 @@
-/* Pipelined chain reduce. From the root's right neighbour round to the root each rank adds its own elements to what
- * comes from the left and passes the sum on, piece by piece.
+/* Pipelined chain reduce. From the root's right neighbour around to the root, each rank adds its own elements to what
+ * it receives from the left and passes the sum on, segment by segment.
  *
- * Cost, of n ranks and m bytes in p pieces: (n-1 + p-1) (alpha + m/p (beta + gamma)), near m beta for many pieces:
- * the least that a root can take in. So: for big messages.
+ * Cost (n ranks, m bytes in p segments): (n-1 + p-1) (alpha + m/p (beta + gamma)); near m beta, the least that a root
+ * can receive, for many segments.
+ * Use: large messages.
  * Source: Worringen, "Pipelining and overlapping for MPI collective operations" (2003). */
 #ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_CHAIN_H
 #define COLLET_COLLECTIVES_REDUCE_REDUCE_CHAIN_H

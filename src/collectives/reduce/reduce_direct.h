@@ -1,8 +1,8 @@
-/* Direct reduce. Every rank sends all it has to the root, which combines it in one pass, in rank order: one latency,
- * one rounding.
+/* Direct reduce. Every rank sends all its elements to the root, which reduces them in one pass and in rank order: one
+ * latency, one rounding.
  *
- * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m (beta + gamma), all of it the root's. So: for small
- * messages among few ranks.
+ * Cost (n ranks, m bytes): alpha + (n-2) overhead + (n-1) m (beta + gamma), all of it on the root.
+ * Use: small messages among few ranks.
  * Source: the linear algorithm of any textbook; Chan, Heimlich, Purkayastha, van de Geijn (2007). */
 #ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_DIRECT_H
 #define COLLET_COLLECTIVES_REDUCE_REDUCE_DIRECT_H

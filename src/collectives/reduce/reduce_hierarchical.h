@@ -1,11 +1,12 @@
-/* Hierarchical reduce. Each host has a leader: the root where it is, elsewhere the host's first rank. A leader
- * combines what all ranks of its host have in one pass, together with what the leaders of two other hosts send, one
- * from before and one from after it, and passes the sum on towards the root: a binary tree of hosts, in rank order.
- * Where hosts' first ranks lead in any case, the root of another place gives what it has to its host's, and gets the
- * result.
+/* Hierarchical reduce. Each host has a leader: the root on its host, elsewhere the host's first rank. A leader reduces,
+ * in one pass, the elements of its host's ranks and what the leaders of two other hosts send, one before and one after
+ * it in rank order. It passes the sum on towards the root: a binary tree of hosts, in rank order. If hosts' first ranks
+ * lead in any case (leader_is_first), another root sends its elements to its host's first rank and receives the result
+ * from it.
  *
- * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m (beta +
- * gamma) with the one inside. So: for several hosts with several ranks each.
+ * Cost (hosts with at most g ranks): the tree over hosts with the inter-host model, and (g-1) m (beta + gamma) with the
+ * intra-host model.
+ * Use: several hosts with several ranks each.
  * Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
  * performance" (2000). */
 #ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_HIERARCHICAL_H
@@ -22,7 +23,7 @@ COLLET_PURE static inline struct collet_tree_node reduce_hierarchical_node(
 		host->index, collet_host_group_count(shape), collet_host_group_of(shape, shape->root).index);
 }
 
-/* A leader's: what its host has, between what comes from hosts before and after it; own says whose that is. */
+/* A leader's step: reduces its host's elements, given by own, between those from hosts before and after it. */
 COLLET_PURE static inline struct collet_step reduce_hierarchical_leader_step(const struct collet_shape *shape,
 	const struct collet_host_group *host, struct collet_peers own, struct collet_peers result_owner)
 {
@@ -40,8 +41,8 @@ COLLET_PURE static inline struct collet_step reduce_hierarchical_leader_step(con
 	return step;
 }
 
-/* The part of it that is between hosts, hosts' first ranks leading: of a leader that has its host's sum in INPUT, and
- * on the root's host gets what comes of all of them in RESULT. */
+/* The inter-host part, where hosts' first ranks lead. A leader has its host's sum in INPUT. The leader of the root's
+ * host gets the total in RESULT. */
 COLLET_PURE static inline uint64_t reduce_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
@@ -79,7 +80,7 @@ COLLET_PURE static inline struct collet_step reduce_hierarchical_step(
 		return collet_step_move(leader, COLLET_INPUT, all, collet_peers_self(shape), COLLET_RESULT, all);
 	struct collet_step step =
 		collet_step_move(collet_peers_self(shape), COLLET_INPUT, all, leader, COLLET_RESULT, all);
-	/* The leader gets no further than what it is rid of. */
+	/* The exchange is paired because the leader can go on only when its result has left. */
 	step.is_paired = shape->rank == shape->root;
 	return step;
 }

@@ -1,9 +1,9 @@
-/* Reduce by reduce-scatter and gather. The elements are cut into one chunk per rank; each rank sends every other its
- * part of that other's chunk, combines what all sent for its own in one pass and in rank order, and sends that to
- * the root.
+/* Reduce by reduce-scatter and gather. The elements are cut into one chunk per rank. Each rank sends every other rank
+ * its part of that rank's chunk. It reduces all parts of its own chunk in one pass and in rank order, and sends the
+ * result to the root.
  *
- * Cost, of n ranks and m bytes: 2 alpha + 2(n-2) overhead + 2(n-1)/n m beta + (n-1)/n m gamma. So: for big messages
- * where combining, or a rank's share in it, is what costs: all ranks do the same work.
+ * Cost (n ranks, m bytes): 2 alpha + 2(n-2) overhead + 2(n-1)/n m beta + (n-1)/n m gamma.
+ * Use: large messages where reducing, or one rank's share of it, is expensive: all ranks do the same work.
  * Source: Rabenseifner, "Optimization of collective reduction operations" (2004), with direct exchanges. */
 #ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_SCATTER_GATHER_H
 #define COLLET_COLLECTIVES_REDUCE_REDUCE_SCATTER_GATHER_H

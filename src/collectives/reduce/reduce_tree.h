@@ -1,11 +1,11 @@
-/* Binary tree reduce. Below the root hang the ranks before it and those after it, each a balanced binary tree whose
- * nodes have lower ranks on their left and higher ones on their right. A node combines {left} {own} {right} and
- * passes the sum up, piece by piece: in rank order, whatever the root.
+/* Binary tree reduce. The ranks before the root and those after it form a balanced binary tree each, whose nodes have
+ * lower ranks on their left and higher ones on their right. A node reduces {left} {own} {right} and passes the sum up,
+ * segment by segment: in rank order, for any root.
  *
- * Cost, of n ranks and m bytes: log2(n) (alpha + overhead) + 2 m (beta + gamma). So: for messages of small to
- * middling size, in pieces, and for operations that do not commute.
- * Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009),
- * section 2. */
+ * Cost (n ranks, m bytes): log2(n) (alpha + overhead) + 2 m (beta + gamma).
+ * Use: small to medium messages, in segments, and operations that do not commute.
+ * Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009), section
+ * 2. */
 #ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_TREE_H
 #define COLLET_COLLECTIVES_REDUCE_REDUCE_TREE_H
 

@@ -1,13 +1,12 @@
-/* Bruck's all-gather run backwards: a reduce-scatter. A rank lays its blocks out in scratch from its own on: place j
- * is for rank r + j. In round k = log2(n) - 1, ..., 0 it sends the places from 2^k on to r + 2^k, where they are
- * places 0 on, and adds what comes from r - 2^k to its own places 0 on.
- * Scratch for all blocks, so: not for big messages.
+/* Bruck's all-gather run backwards: a reduce-scatter. A rank copies its blocks to scratch, its own first: slot j is for
+ * rank r + j. In round k = log2(n) - 1, ..., 0 it sends the slots from 2^k on to r + 2^k, where they are slots 0 on. It
+ * adds what it receives from r - 2^k to its own slots 0 on. Scratch has the size of all blocks.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b (beta + gamma), for any n. So: for small messages,
- * as the halving form, which is dearer if n is no power of two.
+ * Cost (n ranks, blocks of b bytes): log2(n) alpha + (n-1) b (beta + gamma), for any n.
+ * Use: small messages, as halving, which is more expensive if n is no power of two.
  * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
- * message-passing systems" (1997); backwards: Traff, "Optimal, non-pipelined reduce-scatter and allreduce
- * algorithms" (2024). */
+ * message-passing systems" (1997); backwards: Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"
+ * (2024). */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_BRUCK_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_BRUCK_H
 
@@ -19,7 +18,7 @@ COLLET_PURE static inline bool reduce_scatter_bruck_fits(const struct collet_sha
 	return collet_blocks_are_contiguous(shape);
 }
 
-/* Two moves to lay out; in each round a send and what comes in. */
+/* Two copies to scratch; per round, a send and a receive. */
 COLLET_PURE static inline uint64_t reduce_scatter_bruck_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

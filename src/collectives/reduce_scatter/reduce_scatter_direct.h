@@ -1,8 +1,9 @@
-/* Direct reduce-scatter. Every rank sends every other its part of that other's block, and combines what all sent for
- * its own in one pass, in rank order: one latency, one rounding.
+/* Direct reduce-scatter. Every rank sends every other rank its part of that rank's block. It reduces all parts of its
+ * own block in one pass and in rank order: one latency, one rounding.
  *
- * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b (beta + gamma): the least bytes, but n-1
- * messages a rank. So: wherever a message costs little, and for operations that do not commute.
+ * Cost (n ranks, blocks of b bytes): alpha + (n-2) overhead + (n-1) b (beta + gamma). The least bytes, but n-1 messages
+ * per rank.
+ * Use: wherever messages are cheap, and for operations that do not commute.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_DIRECT_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_DIRECT_H

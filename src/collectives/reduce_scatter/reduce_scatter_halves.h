@@ -1,9 +1,10 @@
-/* Reduce-scatter in two halves. The first rank of each half of the ranks combines what all of its half have, swaps its
- * sums of the other half's blocks for that half's sums of its own, and deals out what they come to.
+/* Reduce-scatter in two halves. The first rank of each half reduces the elements of all ranks of its half. It exchanges
+ * its sums of the other half's blocks for that half's sums of its own, and distributes the totals.
  *
- * Cost, of n ranks and blocks of b bytes, c = n/2 rounded up: 3 alpha + 2 (c-2) overhead + (n(c-1) + 2c-1) b beta +
- * (n(c-1) + c) b gamma: 2(n-1) messages in all, the fewest there can be, of twice the least bytes and more. So: for
- * small blocks where messages are dear and half of the ranks share something, as with many ranks on two cores.
+ * Cost (n ranks, blocks of b bytes, c = n/2 rounded up): 3 alpha + 2 (c-2) overhead + (n(c-1) + 2c-1) b beta + (n(c-1)
+ * + c) b gamma. There are 2(n-1) messages in all, the least possible, with more than twice the least bytes.
+ * Use: small blocks where messages are expensive and half of the ranks share something, as with many ranks on two
+ * cores.
  * Source: the reduce and scatter of Karonis et al. (2000), with two flat groups. */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HALVES_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HALVES_H
@@ -17,13 +18,14 @@ COLLET_PURE static inline bool reduce_scatter_halves_fits(const struct collet_sh
 	return collet_halves_fit(shape) && collet_blocks_are_contiguous(shape);
 }
 
-/* The half's sums of all blocks, and the whole sums of its own. */
+/* The half's sums of all blocks, and the totals of its own blocks. */
 COLLET_PURE static inline uint64_t reduce_scatter_halves_scratch(const struct collet_shape *shape)
 {
 	return shape->size * shape->count;
 }
 
-/* A first rank: its half's sums, two of a swap, its own block, the others'. Others: up, and what comes down. */
+/* A first rank: its half's sums, two steps of the exchange, its own block, the others' blocks. Others: a send and a
+ * receive. */
 COLLET_PURE static inline uint64_t reduce_scatter_halves_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

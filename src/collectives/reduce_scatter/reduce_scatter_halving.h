@@ -1,13 +1,11 @@
 /* Recursive halving reduce-scatter, for any world size (bisection.h). At each level a rank sends its partner in the
- * other half of the ranks its sums of that half's blocks, and adds what the partner sends to those of its own half,
- * until it is alone with its own block. The odd one of a lower half only sends.
- * Sums are made in scratch, at most half of the blocks, so: not for big messages.
+ * other half its sums of that half's blocks. It adds what the partner sends to those of its own half, until only its
+ * own block is left. The odd rank of a lower half only sends. Sums are made in scratch, at most half of the blocks.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b (beta + gamma), somewhat more if n is no power of
- * two.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); halves
- * of different sizes: Traff, "An improved algorithm for (non-commutative) reduce-scatter with an application"
- * (2005). */
+ * Cost (n ranks, blocks of b bytes): log2(n) alpha + (n-1) b (beta + gamma); somewhat more if n is no power of two.
+ * Use: small and medium messages.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); halves of
+ * different sizes: Traff, "An improved algorithm for (non-commutative) reduce-scatter with an application" (2005). */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HALVING_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HALVING_H
 
@@ -19,20 +17,20 @@ COLLET_PURE static inline bool reduce_scatter_halving_fits(const struct collet_s
 	return collet_blocks_are_contiguous(shape);
 }
 
-/* At each level a send and what comes in. */
+/* A send and a receive per level. */
 COLLET_PURE static inline uint64_t reduce_scatter_halving_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
 	return shape->size > 1 ? 2 * (uint64_t)collet_log2_ceil(shape->size) : 1;
 }
 
-/* The larger half of the blocks; none where the first level is the last. */
+/* The larger half of the blocks; none if the first level is the last. */
 COLLET_PURE static inline uint64_t reduce_scatter_halving_scratch(const struct collet_shape *shape)
 {
 	return shape->size > 2 ? (shape->size + (uint64_t)1) / 2 * shape->count : 0;
 }
 
-/* Where a rank has its sums before a level: scratch, once something has come in. */
+/* Returns the buffer of a rank's sums before a level: scratch, once it has received something. */
 COLLET_PURE static inline enum collet_buffer halving_buffer(uint32_t position, uint32_t size, uint32_t level)
 {
 	for (uint32_t i = 0; i < level; i++)
@@ -41,7 +39,8 @@ COLLET_PURE static inline enum collet_buffer halving_buffer(uint32_t position, u
 	return COLLET_INPUT;
 }
 
-/* `count` blocks from `first` on, in a rank's INPUT or its scratch, which starts with its half's first block. */
+/* Returns `count` blocks from `first` on, in a rank's INPUT or in its scratch, which starts with its half's first
+ * block. */
 COLLET_PURE static inline struct collet_span halving_span(
 	const struct collet_shape *shape, uint32_t position, enum collet_buffer buffer, uint32_t first, uint32_t count)
 {

@@ -1,22 +1,22 @@
-/* Hierarchical reduce-scatter. A block's sum sets out at the host after the one that it is for, and goes round a ring
- * of hosts until it gets there; on each host the first rank, its leader, adds what all ranks of the host have to what
- * comes from the left, in one pass, and the last leader gives the block to its rank. So each host sends and receives
- * every block of another once, however many ranks are on it. Hosts may have different numbers of ranks.
+/* Hierarchical reduce-scatter. A block's sum starts at the host after its owner's and goes around a ring of hosts to
+ * the owner's host. On each host the first rank, its leader, adds the elements of all ranks of the host to what it
+ * receives from the left, in one pass. The last leader sends the block to its owner. So each host sends and receives
+ * every foreign block once, for any number of ranks per host. Hosts may have different numbers of ranks.
  *
- * The order of operands: hosts from the one after the block's own on, round to it; and ranks in order on each.
+ * Order of operands: hosts from the one after the owner's around to the owner's, and ranks in order within each.
  *
- * Cost, of n ranks on h hosts with at most g, and blocks of b bytes: (h-1) alpha + (n-g) b (beta + gamma) between
- * hosts, and n (g-1) b (beta + gamma) inside, one after the other, for a leader does both. So: for several hosts with
- * several ranks each whose link is dear.
- * Source: Cho et al., "BlueConnect" (2019), with one leader a host. */
+ * Cost (n ranks on h hosts with at most g each, blocks of b bytes): (h-1) alpha + (n-g) b (beta + gamma) between hosts
+ * and n (g-1) b (beta + gamma) inside, one after the other, since a leader does both.
+ * Use: several hosts with several ranks each, and expensive links.
+ * Source: Cho et al., "BlueConnect" (2019), with one leader per host. */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HIERARCHICAL_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HIERARCHICAL_H
 
 #include "collectives/cost.h"
 #include "collectives/host_groups.h"
 
-/* A leader's: what its host has, own says whose that is, with what comes; to the right, or finished to where it is
- * for. */
+/* A leader's step: reduces its host's elements, given by own, and those from the left. Sends the sum to the right, or,
+ * when finished, to the block's owner. */
 COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_leader_step(const struct collet_shape *shape,
 	const struct collet_host_group *host, const struct collet_ring_turn *turn, struct collet_peers own,
 	struct collet_peers result_owner, struct collet_span place)
@@ -34,8 +34,8 @@ COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_leader_
 	return step;
 }
 
-/* The part of it that is between hosts: of a leader that has its host's sums in INPUT, and gets its host's blocks,
- * where they are in INPUT, in RESULT. */
+/* The inter-host part, run by a leader that has its host's sums in INPUT. It gets its host's blocks in RESULT, at the
+ * places that they have in INPUT. */
 COLLET_PURE static inline uint64_t reduce_scatter_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
@@ -56,7 +56,7 @@ COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_inter_h
 		shape, &host, &turn, self, self, collet_partition_chunk(&shape->input, shape, turn.position));
 }
 
-/* Who does not lead gets its block just after its turn. */
+/* A rank that does not lead receives its block just after its turn. */
 COLLET_PURE static inline uint64_t reduce_scatter_hierarchical_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {

@@ -1,9 +1,10 @@
-/* Ring reduce-scatter. A block's sum sets out at the right neighbour of the rank that it is for and goes round to
- * the right, each rank adding its own, until it gets there. Rank r starts with block r - 1, and adds to what comes
- * from the left: blocks r - 2, r - 3, ..., r.
+/* Ring reduce-scatter. A block's sum starts at its owner's right neighbour and goes around to the right. Each rank adds
+ * its own elements, until the sum reaches the owner. Rank r starts with block r - 1, and adds to what it receives from
+ * the left: blocks r - 2, r - 3, ..., r.
  *
- * Cost, of n ranks and blocks of b bytes: (n-1) (alpha + b (beta + gamma)): the least bytes, over nothing but
- * neighbours, and n-1 roundings. So: for big messages.
+ * Cost (n ranks, blocks of b bytes): (n-1) (alpha + b (beta + gamma)). The least bytes, between neighbours only, and
+ * n-1 roundings.
+ * Use: large messages.
  * Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_RING_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_RING_H

@@ -1,7 +1,7 @@
 /* Direct scatter. The root sends every rank its block.
  *
- * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes. So: for all but
- * the smallest blocks; and where only the root knows all counts.
+ * Cost (n ranks, blocks of b bytes): alpha + (n-2) overhead + (n-1) b beta. The least bytes.
+ * Use: all but the smallest blocks, and where only the root knows all counts.
  * Source: the linear algorithm of any textbook; Chan, Heimlich, Purkayastha, van de Geijn (2007). */
 #ifndef COLLET_COLLECTIVES_SCATTER_SCATTER_DIRECT_H
 #define COLLET_COLLECTIVES_SCATTER_SCATTER_DIRECT_H

@@ -1,8 +1,9 @@
-/* Binomial tree scatter: the gather run backwards. Node v, counted from the root, gets the blocks of its whole
- * subtree from v with its lowest set bit cleared, and sends its children ..., v + 4, v + 2, v + 1 theirs. Inner
- * nodes need scratch for their subtree's blocks, so: not for big blocks.
+/* Binomial tree scatter: gather_tree run backwards. Node v, numbered from the root, receives the blocks of its whole
+ * subtree from v with its lowest set bit cleared. It sends its children ..., v + 4, v + 2, v + 1 theirs. Inner nodes
+ * need scratch for their subtree's blocks.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b beta. So: for small blocks of many ranks.
+ * Cost (n ranks, blocks of b bytes): log2(n) alpha + (n-1) b beta.
+ * Use: small blocks of many ranks.
  * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience"
  * (2007). */
 #ifndef COLLET_COLLECTIVES_SCATTER_SCATTER_TREE_H
@@ -16,7 +17,7 @@ COLLET_PURE static inline bool scatter_tree_fits(const struct collet_shape *shap
 	return collet_blocks_are_contiguous(shape);
 }
 
-/* Two runs from the parent; two runs to each child; the own block. */
+/* Two ranges from the parent; two ranges to each child; the own block. */
 COLLET_PURE static inline uint64_t scatter_tree_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
