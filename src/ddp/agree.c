@@ -1,5 +1,5 @@
-/* Comparing what the ranks pass to collet_ddp_create(), by small all-gathers of fixed records: every rank learns of a
- * difference and can say whose and which, so no rank is left alone in the next collective. */
+/* Compares what the ranks pass to collet_ddp_create(), by small all-gathers of fixed records. Every rank learns of a
+ * difference and can name it, so no rank is left alone in the next collective. */
 #include "ddp/agree.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 #include "core/status.h"
 
-/* Records of u64, since they cross between ranks. */
+/* Words of a record; all are u64, since records are sent between ranks. */
 enum {
 	HEAD_VALID,
 	HEAD_COUNT,
@@ -33,7 +33,7 @@ enum { DIFFERENCE_TENSOR, DIFFERENCE_META, DIFFERENCE_WORDS = DIFFERENCE_META + 
 
 enum { DEFAULT_FIRST_BYTES = 1 << 20, DEFAULT_BYTES = 25 << 20 };
 
-/* No tensor of a possible program is larger; and sums of 2^32 of them still fit 64 bits with room for padding. */
+/* No real tensor is larger, and sums of 2^32 of them still fit 64 bits with room for padding. */
 static const uint64_t largest_bytes = UINT64_C(1) << 31 << 16;
 
 static const char *name_of(const collet_ddp_parameter *parameter)
@@ -59,7 +59,7 @@ static bool is_float(collet_dtype dtype)
 	}
 }
 
-/* What the parameters, and the buffers behind them, are called. */
+/* The parameters, followed by the buffers, with the words that error texts use for them. */
 struct tensors {
 	const collet_ddp_parameter *parameters, *buffers;
 	uint32_t parameter_count, buffer_count;
@@ -143,7 +143,7 @@ static collet_status no_memory(void)
 	return collet_fail(COLLET_ERR_MEMORY, "collet_ddp_create: no memory to compare the ranks' parameters");
 }
 
-/* Every rank's record of so many words, in rank order; *all must be freed. */
+/* Gathers every rank's record of this many words, in rank order; the caller frees *all. */
 static collet_status gather(collet_comm *comm, const uint64_t *mine, uint32_t words, uint64_t **all)
 {
 	uint64_t *gathered = calloc((size_t)collet_comm_size(comm) * words, sizeof(*gathered));
@@ -216,7 +216,7 @@ static void fill_meta(const collet_ddp_parameter *parameter, uint64_t *meta)
 		meta[META_SHAPE + d] = parameter->shape[d];
 }
 
-/* "f32[16,1,5,5]" */
+/* Formats a record as "f32[16,1,5,5]". */
 static void format_meta(const uint64_t *meta, char *text, size_t capacity)
 {
 	const char *name =
@@ -228,7 +228,7 @@ static void format_meta(const uint64_t *meta, char *text, size_t capacity)
 	snprintf(text + used, capacity - used, "]");
 }
 
-/* claims: what each rank has for the first tensor in which it differs from rank 0. */
+/* Reports differences. claims: each rank's record of the first tensor in which it differs from rank 0. */
 static collet_status report_differences(
 	const uint64_t *differences, uint32_t ranks, const uint64_t *root_metas, const struct tensors *all)
 {

@@ -1,5 +1,5 @@
-/* Creation and its end, and what can be asked. Comparing the ranks is in agree.c, the layout in layout.c, steps in
- * step.c. */
+/* Creates and destroys a collet_ddp, and answers questions about it. agree.c compares the ranks, layout.c makes the
+ * layout, step.c does the steps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static bool copy_string(char **copy, const char *text)
 	return *copy || !text;
 }
 
-/* Names and shapes become this collet_ddp's own; parameters first, buffers behind them. */
+/* Copies names and shapes: parameters first, buffers behind them. */
 static bool copy_parameters(
 	collet_ddp *ddp, const collet_ddp_parameter *parameters, const collet_ddp_parameter *buffers)
 {
@@ -53,7 +53,7 @@ static bool allocate(collet_ddp *ddp)
 	return ddp->order && ddp->wait_requests && ddp->any_rank_used && ddp->active && ddp->packed_buffers;
 }
 
-/* Everything that is this rank's own: no communication. */
+/* Allocates everything local to this rank, without communication. */
 static collet_status ddp_init(collet_ddp *ddp, collet_comm *comm, const collet_ddp_parameter *parameters,
 	uint32_t parameter_count, const collet_ddp_options *options)
 {
@@ -73,8 +73,8 @@ static collet_status ddp_init(collet_ddp *ddp, collet_comm *comm, const collet_d
 	return collet_ddp_layout_create(ddp, NULL);
 }
 
-/* Every stage of a hook travels by itself, so that the caller's communicator stays the caller's, and so does what must
- * keep its order whatever buckets do. */
+/* Splits one communicator per stage of the hook, and one for collectives whose order must not depend on the buckets.
+ * The caller's communicator stays free. */
 static collet_status split_comms(collet_ddp *ddp)
 {
 	const collet_ddp_options *options = &ddp->options;
@@ -137,7 +137,7 @@ collet_status collet_ddp_create(collet_ddp **ddp, collet_comm *comm, const colle
 		status = ddp_init(created, comm, parameters, parameter_count, &agreed);
 	else
 		status = collet_fail(COLLET_ERR_MEMORY, "collet_ddp_create: no memory");
-	/* A rank that has failed alone must not leave the others waiting in what follows. */
+	/* A rank that failed alone must not leave the others waiting in what follows. */
 	status = collet_ddp_agree_status(comm, status);
 	if (status == COLLET_OK)
 		status = split_comms(created);
@@ -162,7 +162,7 @@ collet_status collet_ddp_destroy(collet_ddp **ddp)
 	return status;
 }
 
-/* ---- Questions ------------------------------------------------------------------------------------------------ */
+/* ---- Queries ------------------------------------------------------------------------------------------------ */
 
 void *collet_ddp_gradient(const collet_ddp *ddp, uint32_t parameter)
 {
@@ -244,7 +244,7 @@ collet_status collet_ddp_traffic_get(collet_ddp *ddp, collet_ddp_traffic *traffi
 
 /* ---- Over all gradients --------------------------------------------------------------------------------------- */
 
-/* In the parameters' order, which no layout changes. */
+/* Adds up in the parameters' order, which no layout changes. */
 static double norm_of(const collet_ddp *ddp)
 {
 	double sum = 0;

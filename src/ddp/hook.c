@@ -1,4 +1,4 @@
-/* From words to hooks. */
+/* Parses hook specifications and creates hooks. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "ddp/hooks.h"
 
 struct hook_object {
-	collet_ddp_hook hook;       /* what users see: the kind, or what goes around it */
+	collet_ddp_hook hook;       /* public part: the hook's kind, or the one that wraps it */
 	collet_ddp_hook compressor;
 	struct collet_ddp_hook_spec spec;
 	char name[];
@@ -37,7 +37,7 @@ void collet_ddp_zero_gaps(const collet_ddp_hook_args *args)
 	}
 }
 
-/* Reads the number behind the colon. False: there is none, or it is out of range. */
+/* Parses the number after the colon. Returns false if there is none, or it is out of range. */
 static bool parse_number(const char *text, double low, double high, double *value)
 {
 	return collet_number_read(text, value) && *value >= low && *value <= high;
@@ -70,7 +70,7 @@ static const collet_ddp_hook *parse_compressor(const char *text, struct collet_d
 	return NULL;
 }
 
-/* What stands before a comma and "momentum:M", if that is there. */
+/* Parses the part before a comma, and "momentum:M" after it, if present. */
 static const collet_ddp_hook *parse_spec(const char *text, struct collet_ddp_hook_spec *spec)
 {
 	static const char momentum_key[] = ",momentum:";
@@ -102,7 +102,7 @@ collet_status collet_ddp_hook_create(collet_ddp_hook **hook, const char *spec, u
 			"1), qsgd:BITS (8, 4, 2), sign, powersgd:RANK (1 to 1024), each alone or with ,momentum:M "
 			"(0 <= M < 1) behind it",
 			spec);
-	/* Hooks that draw must draw alike: ranks compare names. */
+	/* The name includes the seed, since ranks compare names and must draw alike. */
 	const size_t bytes = strlen(spec) + 24;
 	struct hook_object *object = calloc(1, sizeof(*object) + bytes);
 	if (!object)

@@ -1,7 +1,8 @@
-/* QSGD and sign: few bits an element and a scale for every block of them. Codes do not add, so a bucket is cut into a
- * share for each rank: an all-to-all brings a rank its share of everybody's, it decodes, averages and encodes that, and
- * an all-gather hands it out. What encoding leaves out is added to the next step's, on both ways, where a code has
- * fewer than 8 bits. */
+/* QSGD and sign: few bits per element, and a scale per block of elements.
+ *
+ * Codes cannot be added, so a bucket is cut into one share per rank. An all-to-all brings each rank its share from all
+ * ranks. The rank decodes and averages it, encodes the average, and an all-gather distributes it. If a code has fewer
+ * than 8 bits, the encoding error of both exchanges is added to the next step's values. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,11 +14,11 @@ struct quantizer {
 	collet_comm *comms[2];
 	const struct collet_ddp_hook_spec *spec;
 	uint32_t size, rank;
-	uint64_t share;             /* elements of each rank's share; the last ones may lie beyond the bucket */
+	uint64_t share;             /* elements per rank; the last share may extend beyond the bucket */
 	uint64_t share_bytes;
-	float *padded;              /* size shares: gradients, with what was left and zeros behind */
+	float *padded;              /* size shares: gradients plus residuals, padded with zeros */
 	float *residual, *mean_residual; /* NULL: without error feedback */
-	float *mean;                /* of this rank's share */
+	float *mean;                /* average of this rank's share */
 	unsigned char *sent, *received; /* size encoded shares */
 };
 
@@ -79,15 +80,15 @@ static collet_status quantize_open(const collet_ddp_hook *hook, const collet_ddp
 
 /* ---- Blocks: the scale, then the codes, the first element in the lowest bits ------------------------------------ */
 
-/* What the outermost code stands for: the largest magnitude; with 1 or 2 bits the mean one, since error feedback needs
- * codes that leave less than they are given, and few steps up to a rare large value do not. */
+/* Returns the value of the outermost code: the largest magnitude. For 1 or 2 bits it is the mean magnitude: error
+ * feedback needs codes that leave less than they get, and few steps up to a rare large value do not. */
 static float scale_of(const float *x, uint32_t count, uint32_t bits)
 {
 	float largest = 0, sum = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		const float m = fabsf(x[i]);
 		sum += m;
-		/* The comparison this way round lets a NaN through, so that it is seen at the other end. */
+		/* This form of the comparison lets a NaN through, so that the receiver sees it. */
 		largest = m <= largest ? largest : m;
 	}
 	return bits <= 2 ? sum / (float)count : largest;
@@ -98,7 +99,7 @@ static inline int32_t levels_of(uint32_t bits)
 	return (1 << (bits - 1)) - 1;
 }
 
-/* 0 .. 2 levels; up or down at random, so that the mean is right. */
+/* Returns the code, 0 .. 2 levels; rounds up or down at random, so that the mean is right. */
 static inline uint32_t code_of(float x, float inverse, int32_t levels, uint32_t draw)
 {
 	const float scaled = x * inverse + (float)(draw >> 8) * 0x1p-24F;
@@ -152,7 +153,7 @@ static uint32_t block_length(uint64_t count, uint64_t first)
 	return count - first < BLOCK ? (uint32_t)(count - first) : BLOCK;
 }
 
-/* left, if not NULL: x minus what the other end will read. */
+/* Encodes a share. left, if not NULL, gets x minus the decoded value. */
 static void encode(
 	const struct quantizer *quantizer, unsigned char *to, const float *x, float *residual, uint32_t rng_key)
 {
@@ -202,14 +203,14 @@ static collet_status start_alltoall(
 		quantizer->comms[0], quantizer->sent, quantizer->received, quantizer->share_bytes, COLLET_U8, how);
 }
 
-/* Sums in rank order. */
+/* Averages this rank's share, in rank order, and starts the all-gather of it. */
 static collet_status start_allgather(
 	struct quantizer *quantizer, const collet_ddp_hook_args *args, const collet_how *how)
 {
 	const float part = 1 / (float)quantizer->size;
 	float *mean = quantizer->mean;
 	for (uint32_t r = 0; r < quantizer->size; r++) {
-		float *one = quantizer->padded; /* free again */
+		float *one = quantizer->padded; /* not needed any more */
 		decode(quantizer, one, quantizer->received + r * quantizer->share_bytes, quantizer->share);
 		for (uint64_t i = 0; i < quantizer->share; i++)
 			mean[i] = r == 0 ? one[i] : mean[i] + one[i];
@@ -241,7 +242,7 @@ static collet_status quantize_finish(void *state, const collet_ddp_hook_args *ar
 	return COLLET_OK;
 }
 
-/* What was left of all shares, then of this rank's mean. */
+/* Saves the residuals of all shares, then that of this rank's mean. */
 static uint64_t quantize_saved_bytes(const void *state, const collet_ddp_hook_args *args)
 {
 	const struct quantizer *quantizer = state;

@@ -1,4 +1,4 @@
-/* f16 and bf16: buckets are averaged in 16 bits. */
+/* f16 and bf16: averages buckets in 16 bits. */
 #include <stdlib.h>
 
 #include "core/cpu.h"
@@ -38,7 +38,7 @@ static collet_status half_open(const collet_ddp_hook *hook, const collet_ddp_hoo
 	return status;
 }
 
-/* Divided first: the sum of what just fits in f16 would not. */
+/* Divides first: a sum of values that just fit into f16 would overflow. */
 static collet_status half_start(void *state, const collet_ddp_hook_args *args, uint32_t stage, collet_request **request)
 {
 	struct half *half = state;

@@ -1,14 +1,14 @@
-/* Momentum before compression: goes around another hook, which is given each rank's own velocity instead of its
- * gradients. The optimiser then needs none: without compression the two are the same sum. With it they are not: what
- * error feedback delivers late comes into a momentum that the optimiser has meanwhile built up without it; here what is
- * late is already the smooth sum. (Lin et al., "Deep Gradient Compression", 2018, section 3.1.) */
+/* Momentum before compression: wraps another hook, and gives it each rank's velocity instead of its gradients. The
+ * optimiser then needs no momentum. Without compression the two sums are equal. With it they differ: what error
+ * feedback delays would meet a momentum that the optimiser has built up without it. Here the delayed part is already
+ * the smooth sum. (Lin et al., "Deep Gradient Compression", 2018, section 3.1.) */
 #include <stdlib.h>
 
 #include "ddp/hooks.h"
 
 struct momentum {
 	const collet_ddp_hook *inner;
-	void *state; /* the inner hook's */
+	void *state; /* state of the inner hook */
 	float *velocity;
 	float coefficient;
 };
@@ -91,7 +91,7 @@ static void momentum_load(void *state, const collet_ddp_hook_args *args, const v
 		momentum->inner->load(momentum->state, args, (const char *)saved + velocity_bytes(args));
 }
 
-/* stages: the inner hook's. */
+/* The number of stages is the inner hook's. */
 const collet_ddp_hook collet_ddp_hook_momentum = { .open = momentum_open,
 	.start = momentum_start,
 	.finish = momentum_finish,

@@ -1,6 +1,6 @@
-/* PowerSGD: a gradient matrix M travels as P (M Q, averaged and made orthonormal) and Q (M transposed P, averaged); it
- * becomes P Q transposed, and Q starts the next step. Vectors, and matrices that would not get smaller, go along with
- * the Ps as they are. */
+/* PowerSGD: a gradient matrix M is exchanged as P (M Q, averaged and made orthonormal) and Q (M transposed P,
+ * averaged). It becomes P Q transposed, and Q starts the next step. Vectors, and matrices that would not get smaller,
+ * are sent whole with the Ps. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,10 +9,10 @@
 enum { LANES = 8 };
 
 struct matrix {
-	uint64_t first;          /* element of the bucket */
+	uint64_t first;          /* first element in the bucket */
 	uint64_t rows, columns;
-	uint32_t rank;           /* 0: travels as it is, rows * columns elements */
-	uint64_t p, q;           /* where in the messages: rank rows of `rows`, rank rows of `columns` */
+	uint32_t rank;           /* 0: sent whole, rows * columns elements */
+	uint64_t p, q;           /* offsets in the messages: rank rows of `rows`, rank rows of `columns` */
 };
 
 struct power {
@@ -20,7 +20,7 @@ struct power {
 	const struct collet_ddp_hook_spec *spec;
 	uint32_t matrix_count;
 	struct matrix *matrices;
-	float *residual;         /* gradients with what was left; after a step what is left */
+	float *residual;         /* during a step: gradients plus residuals; after it: residuals */
 	float *p_factors, *q_factors; /* the messages */
 	uint64_t p_count, q_count;
 	bool is_warm;
@@ -110,8 +110,9 @@ static void add_multiple(float *restrict to, float factor, const float *restrict
 		to[i] += factor * x[i];
 }
 
-/* Gram-Schmidt over `rank` vectors, each against those before it, twice, for the first time leaves rounding errors in
- * their direction. One that lies within those before but for rounding becomes zero: it has nothing to tell. */
+/* Orthonormalises `rank` vectors by Gram-Schmidt, each against those before it. It does so twice, since the first pass
+ * leaves rounding errors in their direction. A vector that lies within those before it, but for rounding, becomes zero:
+ * it has no information. */
 static void orthonormalise(float *vectors, uint32_t rank, uint64_t count)
 {
 	for (uint32_t k = 0; k < rank; k++) {
@@ -130,7 +131,7 @@ static void orthonormalise(float *vectors, uint32_t rank, uint64_t count)
 
 /* ---- Stages --------------------------------------------------------------------------------------------------- */
 
-/* Directions to start from, the same on every rank; again where one has been lost to a gradient of zero. */
+/* Draws start directions, the same on every rank. Draws again where a gradient of zero has lost one. */
 static void draw_directions(struct power *power, const collet_ddp_hook_args *args)
 {
 	for (uint32_t m = 0; m < power->matrix_count; m++) {
@@ -207,7 +208,7 @@ static collet_status power_finish(void *state, const collet_ddp_hook_args *args)
 			for (uint32_t k = 0; k < matrix->rank; k++)
 				add_multiple(to + row * matrix->columns, p[k * matrix->rows + row],
 					power->q_factors + matrix->q + k * matrix->columns, matrix->columns);
-		/* What travelled whole leaves nothing. */
+		/* Parameters sent whole leave no residual. */
 		float *residual = power->residual + matrix->first;
 		for (uint64_t i = 0; i < matrix->rows * matrix->columns; i++)
 			residual[i] = matrix->rank ? residual[i] - to[i] : 0;
@@ -215,7 +216,7 @@ static collet_status power_finish(void *state, const collet_ddp_hook_args *args)
 	return COLLET_OK;
 }
 
-/* What was left, and the directions to start from; a fresh state has none, which is told by their being zero. */
+/* Saves the residuals and the start directions. A fresh state has no directions; they are all zero. */
 static uint64_t power_saved_bytes(const void *state, const collet_ddp_hook_args *args)
 {
 	const struct power *power = state;
@@ -233,7 +234,7 @@ static void power_save(const void *state, const collet_ddp_hook_args *args, void
 		memset(directions, 0, power->q_count * sizeof(float));
 }
 
-/* Directions of zero are drawn anew, warm or not. */
+/* Directions of zero are drawn again in any case. */
 static void power_load(void *state, const collet_ddp_hook_args *args, const void *saved)
 {
 	struct power *power = state;

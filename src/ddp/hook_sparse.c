@@ -1,4 +1,4 @@
-/* Top-k and random-k: a share of a bucket's elements travels, the rest waits for the next step (error feedback). */
+/* Top-k and random-k: sends a share of a bucket's elements; the rest waits for the next step (error feedback). */
 #include <stdlib.h>
 
 #include "core/status.h"
@@ -12,10 +12,10 @@ struct indexed_value {
 struct sparse {
 	collet_comm *comm;
 	const struct collet_ddp_hook_spec *spec;
-	float *residual;          /* what has not travelled yet; during a step: with the gradient */
+	float *residual;          /* not sent yet; during a step: plus the gradient */
 	uint64_t k;
-	struct indexed_value *mine, *all; /* topk: k, and k a rank */
-	float *values;            /* randomk: as many as have been drawn */
+	struct indexed_value *mine, *all; /* topk: k, and k per rank */
+	float *values;            /* randomk: as many as were drawn */
 };
 
 static void sparse_close(void *state)
@@ -98,7 +98,7 @@ static collet_status topk_open(const collet_ddp_hook *hook, const collet_ddp_hoo
 	return status;
 }
 
-/* Floats of one sign are ordered as their bits are. */
+/* Floats of one sign have the order of their bits. */
 static inline uint32_t magnitude_bits(float x)
 {
 	uint32_t bits;
@@ -106,7 +106,7 @@ static inline uint32_t magnitude_bits(float x)
 	return bits & 0x7fffffffU;
 }
 
-/* The k-th largest magnitude, eight bits at a time; *above: how many are larger than it. */
+/* Returns the k-th largest magnitude, by a radix search of eight bits at a time. *above: how many are larger. */
 static uint32_t threshold(const float *x, uint64_t count, uint64_t k, uint64_t *above)
 {
 	uint32_t found = 0;
@@ -127,7 +127,7 @@ static uint32_t threshold(const float *x, uint64_t count, uint64_t k, uint64_t *
 	return found;
 }
 
-/* Of equal magnitudes those of the lowest index go. */
+/* Selects the k largest magnitudes; of equal ones, those with the lowest index. */
 static collet_status topk_start(void *state, const collet_ddp_hook_args *args, uint32_t stage, collet_request **request)
 {
 	struct sparse *sparse = state;
@@ -149,7 +149,7 @@ static collet_status topk_start(void *state, const collet_ddp_hook_args *args, u
 		sparse->comm, sparse->mine, sparse->all, sparse->k * sizeof(struct indexed_value), COLLET_U8, &how);
 }
 
-/* In rank order: the same sums on every rank. */
+/* Adds in rank order, so that every rank has the same sums. */
 static collet_status topk_finish(void *state, const collet_ddp_hook_args *args)
 {
 	const struct sparse *sparse = state;
@@ -189,15 +189,15 @@ static collet_status randomk_open(const collet_ddp_hook *hook, const collet_ddp_
 	return status;
 }
 
-/* Biases and the like: so few elements that drawing them saves nothing, and a step that is ten steps old does most harm
- * to them. */
+/* Returns true for biases and the like. They have so few elements that drawing saves nothing, and delayed gradients
+ * harm them most. */
 static bool is_vector(const collet_ddp_slice *slice)
 {
 	return slice->dimensions == 0 || slice->count == slice->shape[0];
 }
 
-/* Each element by itself: as many as the share says in the mean, the same ones on every rank; of vectors all. Between
- * slices nothing travels. */
+/* Returns true if an element is sent. Each is drawn independently, the same ones on every rank, so their share is right
+ * on average. Of vectors all are sent. Gaps between slices are never sent. */
 static inline bool is_selected(const struct sparse *sparse, uint32_t rng_key, bool all, uint64_t i)
 {
 	return all || collet_ddp_rng_draw(rng_key, (uint32_t)i) < sparse->spec->fraction * 4294967296.0;

@@ -1,4 +1,4 @@
-/* The hooks that come with collet: what they share. Each is a file. */
+/* What collet's own hooks share. Each hook has a file. */
 #ifndef COLLET_DDP_HOOKS_H
 #define COLLET_DDP_HOOKS_H
 
@@ -6,27 +6,27 @@
 
 #include <collet/ddp_hook.h>
 
-/* What the words said; a made hook's context. */
+/* A parsed specification; it is the context of a hook. */
 struct collet_ddp_hook_spec {
 	collet_dtype dtype;    /* f16, bf16 */
 	double fraction;       /* topk, randomk */
 	uint32_t bits;         /* qsgd; sign: 1 */
 	uint32_t rank;         /* powersgd */
-	float momentum;        /* of the velocity that travels instead of gradients; 0: gradients do */
+	float momentum;        /* of the velocity that replaces gradients; 0: none */
 	uint64_t seed;
 };
 
 extern const collet_ddp_hook collet_ddp_hook_half, collet_ddp_hook_topk, collet_ddp_hook_randomk,
 	collet_ddp_hook_quantize, collet_ddp_hook_powersgd;
-/* Around another one, which is its context. */
+/* Wraps another hook, which is its context. */
 extern const collet_ddp_hook collet_ddp_hook_momentum;
 
-/* COLLET_ERR_UNSUPPORTED unless the bucket is of f32. */
+/* Returns COLLET_ERR_UNSUPPORTED unless the bucket has f32 elements. */
 collet_status collet_ddp_hook_check_f32(const collet_ddp_hook *hook, const collet_ddp_hook_args *args);
-/* COLLET_ERR_MEMORY with a sentence. */
+/* Returns COLLET_ERR_MEMORY and sets the error text. */
 collet_status collet_ddp_hook_no_memory(const collet_ddp_hook *hook, const collet_ddp_hook_args *args);
 
-/* Elements between slices become zero. */
+/* Sets the elements between slices to zero. */
 void collet_ddp_zero_gaps(const collet_ddp_hook_args *args);
 
 static inline collet_how collet_ddp_hook_how(const collet_ddp_hook_args *args, collet_request **request)
@@ -37,8 +37,8 @@ static inline collet_how collet_ddp_hook_how(const collet_ddp_hook_args *args, c
 	return how;
 }
 
-/* A stream of bits that (seed, step, bucket, element) alone decide: the finaliser of MurmurHash3 (Appleby), which
- * compilers turn into vectors. */
+/* A random stream that depends on (seed, step, bucket, element) alone: the finaliser of MurmurHash3 (Appleby), which
+ * compilers can vectorise. */
 static inline uint32_t collet_ddp_mix32(uint32_t x)
 {
 	x = (x ^ x >> 16) * 0x85ebca6bU;
@@ -54,7 +54,7 @@ static inline uint32_t collet_ddp_rng_key(uint64_t seed, uint64_t step, uint32_t
 	return collet_ddp_mix32(x ^ collet_ddp_mix32(bucket * 2654435761U + salt));
 }
 
-/* Bits of element i of a stream. */
+/* Returns the bits of element i of a stream. */
 static inline uint32_t collet_ddp_rng_draw(uint32_t rng_key, uint32_t i)
 {
 	return collet_ddp_mix32(rng_key + i * 0x9e3779b9U);

@@ -1,4 +1,4 @@
-/* Which gradient lies where. */
+/* Lays out gradients in buckets. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { GRADIENT_ALIGNMENT = 64 };
 
-/* What collet_ddp_layout_create() makes before it replaces what there is. */
+/* A new layout, which collet_ddp_layout_create() completes before it replaces the present one. */
 struct layout {
 	struct bucket *buckets;
 	collet_ddp_slice *slices;
@@ -22,7 +22,7 @@ static void close_bucket(struct layout *layout)
 	bucket->unready_count = bucket->slice_count;
 }
 
-/* There are at most as many buckets as parameters. */
+/* Adds a parameter to the last bucket or a new one. There are at most as many buckets as parameters. */
 static void add_parameter(struct layout *layout, const collet_ddp *ddp, uint32_t p, uint32_t at)
 {
 	const collet_ddp_parameter *parameter = &ddp->parameters[p];
@@ -48,7 +48,7 @@ static void add_parameter(struct layout *layout, const collet_ddp *ddp, uint32_t
 		close_bucket(layout);
 }
 
-/* What a hook is told. Slices do not move any more. */
+/* Fills in the hooks' arguments. Slices do not move any more. */
 static void fill_hook_args(struct layout *layout, const collet_ddp *ddp)
 {
 	for (uint32_t b = 0; b < layout->bucket_count; b++) {
@@ -127,7 +127,7 @@ collet_status collet_ddp_layout_replace(collet_ddp *ddp, const uint32_t *order)
 {
 	struct layout layout;
 	collet_status status = layout_init(ddp, order, &layout);
-	/* Another layout on some rank would be another bucket there. */
+	/* A rank with another layout would have other buckets. */
 	status = collet_ddp_agree_status(ddp->control_comm, status);
 	if (status != COLLET_OK) {
 		layout_deinit(ddp->comm, &layout);

@@ -4,7 +4,7 @@
 
 enum { BLOCK = 4096, LANES = 8 };
 
-/* Narrow floats are worked on as f32, a block at a time. */
+/* Prepares the conversion of narrow floats, which are processed as f32, block by block. */
 static bool init_conversion(collet_dtype dtype, struct collet_conversion *conversion)
 {
 	return dtype != COLLET_F32 && dtype != COLLET_F64 &&
@@ -41,7 +41,7 @@ void collet_ddp_scale(void *elements, uint64_t count, collet_dtype dtype, double
 		}
 }
 
-/* Eight sums side by side, so that compilers may use vectors without changing the order. */
+/* Keeps eight partial sums, so that compilers can vectorise without changing the order. */
 static double squares_f32(const float *x, size_t count)
 {
 	double sums[LANES] = { 0 };

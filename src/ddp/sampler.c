@@ -1,11 +1,11 @@
-/* The distributed sampler: torch's permutation, dealt out to the ranks like cards. */
+/* The distributed sampler: computes torch's permutation and distributes it to the ranks in turn. */
 #include <collet/sampler.h>
 
 #include <stdlib.h>
 
 #include "core/status.h"
 
-/* MT19937, as in the paper: 624 words of state, renewed together. */
+/* MT19937, as in the paper: 624 words of state, generated together. */
 enum { MT_WORDS = 624, MT_MIDDLE = 397 };
 
 struct mersenne_twister {
@@ -108,7 +108,7 @@ collet_status collet_sampler_fill(const collet_sampler *sampler, uint64_t epoch,
 		shuffle(order, count, (uint32_t)(sampler->seed + epoch));
 	}
 	for (uint64_t i = 0; i < share; i++) {
-		/* Only padding passes count: then the order begins anew, as often as it takes. */
+		/* Only padding exceeds count; the order then repeats as often as needed. */
 		uint64_t place = (sampler->rank + i * sampler->world_size) % count;
 		indices[i] = order ? order[place] : place;
 	}

@@ -1,4 +1,4 @@
-/* Steps: which gradients are complete, and what besides the buckets a synchronised step takes. */
+/* Steps: tracks which gradients are complete, and does the parts of a synchronised step besides the buckets. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void zero_all(const collet_ddp *ddp)
 			memset(ddp->buckets[b].memory, 0, ddp->buckets[b].bytes);
 }
 
-/* The first call of a step. What this rank is known not to use need not be waited for. */
+/* Begins a step, at its first call. Parameters that this rank never uses count as ready. */
 static void begin_step(collet_ddp *ddp)
 {
 	if (ddp->is_in_step)
@@ -48,7 +48,7 @@ static void begin_step(collet_ddp *ddp)
 	}
 }
 
-/* The first call of a synchronised step: who has input? */
+/* Begins a synchronised step, at its first call: starts the exchange of which ranks have input. */
 static collet_status begin_sync(collet_ddp *ddp, bool active)
 {
 	if (ddp->has_sync_begun)
@@ -115,7 +115,7 @@ static void reset_marks(collet_ddp *ddp)
 	ddp->started_count = 0;
 }
 
-/* Parameters that this rank has not marked count as zero; what steps without sync have gathered stays. */
+/* Marks the remaining parameters, whose gradients count as zero. Gradients accumulated without sync stay. */
 static void mark_remaining(collet_ddp *ddp)
 {
 	for (uint32_t p = 0; p < ddp->parameter_count; p++) {
@@ -127,7 +127,7 @@ static void mark_remaining(collet_ddp *ddp)
 	}
 }
 
-/* Once the set is known for good, nobody is asked again. */
+/* Returns true if ranks must exchange which parameters are used. They need not once the set is final. */
 static bool needs_used_exchange(const collet_ddp *ddp)
 {
 	return ddp->options.unused == COLLET_DDP_FIND_UNUSED ||
@@ -146,7 +146,7 @@ static collet_status start_used_exchange(collet_ddp *ddp)
 		COLLET_U8, COLLET_MAX, &how);
 }
 
-/* How many ranks had input, and the lowest of them. */
+/* Waits for the number of ranks with input, and the lowest of them. */
 static collet_status wait_active_ranks(collet_ddp *ddp, uint32_t *active)
 {
 	const uint32_t size = collet_comm_size(ddp->comm);
@@ -168,7 +168,7 @@ static collet_status wait_active_ranks(collet_ddp *ddp, uint32_t *active)
 	return COLLET_OK;
 }
 
-/* Averages are over all ranks so far; a rank without input added zeros. */
+/* Corrects the averages, which are over all ranks: a rank without input added zeros. */
 static void divide_by_active(const collet_ddp *ddp, uint32_t active)
 {
 	const uint32_t size = collet_comm_size(ddp->comm);
@@ -180,7 +180,7 @@ static void divide_by_active(const collet_ddp *ddp, uint32_t active)
 	}
 }
 
-/* Between the buffers and where they stand one after the other. */
+/* Copies the buffers to the packed block, or back (unpack). */
 static void pack_buffers(const collet_ddp *ddp, bool unpack)
 {
 	unsigned char *at = ddp->packed_buffers;
@@ -193,7 +193,7 @@ static void pack_buffers(const collet_ddp *ddp, bool unpack)
 	}
 }
 
-/* Every rank gets the source's. */
+/* Broadcasts the source rank's buffers. */
 static collet_status broadcast_buffers(const collet_ddp *ddp)
 {
 	if (ddp->packed_bytes == 0)
@@ -208,7 +208,7 @@ static collet_status broadcast_buffers(const collet_ddp *ddp)
 	return status;
 }
 
-/* The source's order of readiness, then what it did not mark, last to first. */
+/* Completes the source's order of readiness by the parameters it did not mark, last to first. */
 static void complete_order(collet_ddp *ddp)
 {
 	for (uint32_t p = ddp->parameter_count; p-- > 0;) {
@@ -235,7 +235,7 @@ static collet_status finalize_layout(collet_ddp *ddp)
 	if (status != COLLET_OK)
 		return status;
 	ddp->is_layout_final = true;
-	/* Only now: what a hook remembers of a bucket must not move. */
+	/* Hooks' states are made only now, since a bucket with a state must not move. */
 	if (ddp->options.hook) {
 		ddp->hook = ddp->options.hook;
 		for (uint32_t b = 0; b < ddp->bucket_count; b++)
@@ -253,7 +253,7 @@ static void record_unused(collet_ddp *ddp)
 	}
 }
 
-/* Everything from the last mark on, the same on ranks with and without input. */
+/* Does everything after the last mark; the same on ranks with and without input. */
 static collet_status synchronise(collet_ddp *ddp, bool active)
 {
 	uint32_t active_count = 0;
@@ -336,7 +336,7 @@ collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps)
 		return status;
 	if (!ddp->options.has_uneven_inputs)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_join: options.uneven was not set");
-	/* What steps without sync have left for one with it is not averaged any more. */
+	/* Gradients accumulated for a synchronised step are not averaged any more. */
 	for (uint32_t p = 0; p < ddp->parameter_count; p++)
 		ddp->parameter_states[p].is_used = false;
 	for (;;) {
@@ -347,7 +347,7 @@ collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps)
 		if (status != COLLET_OK)
 			break;
 		if (active_count == 0) {
-			/* No step, then. */
+			/* There is no step then. */
 			ddp->has_sync_begun = false;
 			ddp->source_rank = COLLET_DDP_NO_RANK;
 			if (source != COLLET_DDP_NO_RANK)

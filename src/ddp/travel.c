@@ -1,11 +1,11 @@
-/* A bucket's way through the stages of its hook. */
+/* Moves a bucket through the stages of its hook. */
 #include <stdio.h>
 
 #include "core/clock.h"
 #include "core/status.h"
 #include "ddp/state.h"
 
-/* ---- The hook that is none: all-reduce in place --------------------------------------------------------------- */
+/* ---- The default hook: all-reduce in place ------------------------------------------------------------------ */
 
 static collet_status average_start(
 	void *state, const collet_ddp_hook_args *args, uint32_t stage, collet_request **request)
@@ -19,7 +19,7 @@ static collet_status average_start(
 
 const collet_ddp_hook collet_ddp_hook_average = { .name = "average", .stages = 1, .start = average_start };
 
-/* ---- Moving --------------------------------------------------------------------------------------------------- */
+/* ---- Progress ----------------------------------------------------------------------------------------------- */
 
 collet_status collet_ddp_open_bucket(const collet_ddp *ddp, struct bucket *bucket)
 {
@@ -41,7 +41,7 @@ static collet_status finish_bucket(const collet_ddp *ddp, struct bucket *bucket)
 	return status;
 }
 
-/* A bucket without elements has nothing to say in any stage. */
+/* Starts a stage. A bucket without elements sends nothing in any stage. */
 static collet_status start_stage(collet_ddp *ddp, struct bucket *bucket)
 {
 	const uint32_t stage = bucket->next_stage++;
@@ -51,8 +51,8 @@ static collet_status start_stage(collet_ddp *ddp, struct bucket *bucket)
 	return ddp->hook->start(bucket->state, &bucket->hook_args, stage, &bucket->request);
 }
 
-/* As far as it goes without waiting. The next stage starts when the one before has ended here and the bucket before has
- * started that stage, so that every communicator sees the buckets in their order. */
+/* Advances a bucket without blocking. A stage starts when the previous stage has ended here and the previous bucket has
+ * started that stage. So every communicator sees the buckets in their order. */
 static collet_status progress_bucket(collet_ddp *ddp, uint32_t b)
 {
 	struct bucket *bucket = &ddp->buckets[b];
@@ -104,7 +104,7 @@ collet_status collet_ddp_progress(collet_ddp *ddp)
 	return status;
 }
 
-/* Until one of the requests under way has ended. The first bucket that is not done always has one. */
+/* Blocks until one of the requests in progress has ended. The first bucket that is not done always has one. */
 static collet_status wait_for_one(collet_ddp *ddp)
 {
 	size_t index;

@@ -1,5 +1,5 @@
-/* The choice table: every program's formula evaluated at sizes a factor of two apart, the cheapest taken, and runs of
- * the same answer folded into rows. */
+/* Computes the choice table: evaluates every program's formula at sizes a factor of two apart, takes the cheapest, and
+ * merges equal neighbours into one row. */
 #include "selection/choice.h"
 
 #include <math.h>
@@ -8,18 +8,18 @@
 #include "core/status.h"
 #include "selection/total_work.h"
 
-/* A dearer piece size is taken if it saves messages and costs hardly more. */
+/* A larger segment size is taken if it costs at most this factor more, since it saves messages. */
 static const double segment_slack = 1.02;
-/* Further channels must save so much. */
+/* More channels must reduce the cost to this factor. */
 static const double channel_gain = 0.97;
-/* A program later in the list must save so much: formulas are no truer than that, nor are measured factors, of which
- * those of programs that are as fast differ by chance. */
+/* A program later in the list must reduce the cost to this factor. Formulas are not more accurate than that. Measured
+ * factors of equally fast programs differ by chance. */
 static const double program_gain = 0.99, measured_gain = 0.95;
 
 enum {
 	TABLE_SIZES = COLLET_CHOICE_ROWS, /* 1 byte to 8 GiB */
-	ELEMENT_BYTES = 4,          /* what tables are computed for: f32 */
-	SAMPLED_RANKS = 64          /* when asking how much scratch ranks need */
+	ELEMENT_BYTES = 4,          /* element size that tables are computed for: f32 */
+	SAMPLED_RANKS = 64          /* ranks asked for their scratch */
 };
 
 /* ---- The table ------------------------------------------------------------------------------------------------ */
@@ -38,7 +38,7 @@ uint64_t collet_shape_bytes(enum collet_collective collective, const struct coll
 		return 0;
 	if (shape->result.kind == COLLET_PARTITION_VECTOR) {
 		uint64_t count = 0;
-		/* Only here does every rank know all counts. */
+		/* Only in this collective does every rank know all counts. */
 		if (collective == COLLET_ALLGATHER)
 			for (uint32_t i = 0; i < shape->size; i++)
 				count += shape->result.counts[i];
@@ -47,13 +47,13 @@ uint64_t collet_shape_bytes(enum collet_collective collective, const struct coll
 	return shape->count * element_bytes * (is_counted_in_blocks(collective) ? shape->size : 1);
 }
 
-/* A message of so many bytes, as collet_shape_bytes() counts them, rounded up. */
+/* Returns the shape of a call of this many bytes, counted as in collet_shape_bytes(), rounded up. */
 static struct collet_shape shape_for(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
 	const struct collet_choice_inputs *inputs)
 {
 	const uint64_t unit = (uint64_t)ELEMENT_BYTES * (is_counted_in_blocks(collective) ? inputs->size : 1);
 	struct collet_shape shape = collet_shape_of(collective, 0, inputs->size, 0, bytes / unit + (bytes % unit != 0));
-	if (kind != RANK_ORDERED && inputs->host_first) { /* positions are ranks where operations do not commute */
+	if (kind != RANK_ORDERED && inputs->host_first) { /* positions are ranks if operations do not commute */
 		shape.host_count = inputs->host_count;
 		shape.host_first = inputs->host_first;
 		shape.order = inputs->order;
@@ -61,7 +61,7 @@ static struct collet_shape shape_for(enum collet_collective collective, enum tab
 	return shape;
 }
 
-/* Ranks' needs follow a pattern that a few dozen of them show. */
+/* A few dozen sampled ranks show the pattern of all ranks' scratch. */
 uint64_t collet_program_max_scratch(const struct collet_program *program, struct collet_shape shape)
 {
 	uint64_t most = 0;
@@ -80,16 +80,16 @@ static bool is_candidate(const struct collet_program *program, enum table_kind k
 	       collet_program_fits(program, shape);
 }
 
-/* What a program's cost is made of, for one shape. */
+/* The models that a program's cost for one shape is computed from. */
 struct cost_models {
 	struct collet_cost_model model, local;
 };
 
-/* What programs do, all ranks together, by their numbers; for a table, where each is asked about many times. */
+/* Cache of all ranks' total work, by program index, for a table, which asks many times for the same. */
 struct work_cache {
 	struct collet_total_work work[COLLET_TUNING_ALGORITHMS];
 	bool is_counted[COLLET_TUNING_ALGORITHMS];
-	/* What goes through a host's link, where programs are not told of hosts and where they are. */
+	/* Traffic through a host's link, for programs that are told of hosts and for those that are not. */
 	double network_counts[2][COLLET_TUNING_ALGORITHMS];
 	bool is_network_counted[2][COLLET_TUNING_ALGORITHMS];
 };
@@ -100,14 +100,14 @@ static uint32_t local_ranks(const struct collet_choice_inputs *inputs)
 	return (inputs->size + hosts - 1) / hosts;
 }
 
-/* Crowding here by that where the link was measured. */
+/* Returns the oversubscription here, relative to that of the link's measurement. */
 static double relative_oversubscription(const struct collet_choice_inputs *inputs, const collet_link_cost *link)
 {
 	return collet_tuning_ranks_per_core(local_ranks(inputs), inputs->cores_per_host) /
 	       collet_tuning_ranks_per_core(link->ranks, link->cores);
 }
 
-/* Is the price what all ranks do together, instead of what the slowest one does? */
+/* Returns true if the price is the total work of all ranks, instead of the slowest rank's time. */
 static bool is_oversubscribed(const struct collet_choice_inputs *inputs)
 {
 	return inputs->host_count <= 1 && inputs->size <= COLLET_TOTAL_WORK_RANKS &&
@@ -117,7 +117,7 @@ static bool is_oversubscribed(const struct collet_choice_inputs *inputs)
 static void set_cost_models(struct cost_models *models, const struct collet_choice_inputs *inputs, uint64_t bytes)
 {
 	if (is_oversubscribed(inputs)) {
-		/* How much the ranks of a core do is counted; how long each waits for its turn is not. */
+		/* Total work counts what the ranks of a core do, but not how long each waits for its turn. */
 		models->model = collet_tuning_model(inputs->local, bytes, 1);
 		models->model.alpha_s *= relative_oversubscription(inputs, inputs->local);
 		return;
@@ -130,9 +130,9 @@ static void set_cost_models(struct cost_models *models, const struct collet_choi
 	models->model.local = inputs->host_count > 1 ? &models->local : NULL;
 }
 
-/* Factors and ways hold for what they were measured with. But where ranks share cores, how often these change hands
- * outweighs how many ranks there are, and formulas know little of it: of as many cores, the nearest world that was
- * measured says more than none. */
+/* Returns true if measured factors and segmentations apply. They hold for the world they were measured in. If ranks
+ * share cores, the number of context switches outweighs the number of ranks, and formulas know little of it. Then the
+ * nearest measured world with as many cores is better than none. */
 static bool has_factors(const struct collet_choice_inputs *inputs)
 {
 	const collet_link_cost *link = inputs->local;
@@ -152,7 +152,7 @@ static const collet_link_cost *outer_link(const struct collet_choice_inputs *inp
 	return inputs->host_count > 1 ? inputs->remote : inputs->local;
 }
 
-/* What bytes cost over so many channels; an unmeasured number counts as one. */
+/* Returns the model for this many channels; an unmeasured number counts as one channel. */
 static struct collet_cost_model model_over_channels(
 	const struct collet_choice_inputs *inputs, const struct collet_cost_model *one, uint32_t channels)
 {
@@ -166,7 +166,7 @@ static struct collet_cost_model model_over_channels(
 	return model;
 }
 
-/* The model's time. works: NULL, or what has been counted so far. */
+/* Returns a program's predicted time. works: the cache of total work, or NULL. */
 static double program_cost(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
 	const struct collet_choice_inputs *inputs, const struct cost_models *models,
 	struct collet_segmentation segmentation, struct work_cache *cache)
@@ -187,8 +187,8 @@ static double program_cost(const struct collet_program *program, const struct co
 		work, shape->count, element_bytes, segmentation.segment_bytes, inputs->cores_per_host, &model);
 }
 
-/* How long it holds the busiest host's link to the others. Formulas know nothing of that: they are of one rank, and all
- * ranks of a host share its link. 0: there is none, or it is not known who shares it. */
+/* Returns how long a program occupies the busiest host's link to the others. Formulas do not know that: they describe
+ * one rank, and all ranks of a host share its link. 0: there is no such link, or its sharing is unknown. */
 static double network_time(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
 	const struct collet_choice_inputs *inputs, struct work_cache *cache)
 {
@@ -204,13 +204,14 @@ static double network_time(const struct collet_program *program, const struct co
 	return *counts * (double)shape->count * (double)element_bytes * inputs->network_byte_ns * 1e-9;
 }
 
-/* Whoever works piece by piece has something on the link all the while; others have it idle while they do the rest. */
+/* Combines a program's own time with its network time. Segmented programs keep the link busy all the time; others leave
+ * it idle while they do the rest. */
 static double with_network_time(const struct collet_program *program, double alone, double link)
 {
 	return program->segmented ? fmax(alone, link) : alone + link;
 }
 
-/* The cheapest piece size for this program by its formula; the largest of those that cost hardly more. */
+/* Returns the cheapest segment size for this program by its formula: the largest of those that cost hardly more. */
 static double best_segment_bytes(const struct collet_program *program, const struct collet_shape *shape,
 	size_t element_bytes, const struct collet_choice_inputs *inputs, const struct cost_models *models,
 	struct work_cache *cache, struct collet_segmentation *segmentation)
@@ -220,7 +221,7 @@ static double best_segment_bytes(const struct collet_program *program, const str
 		.channels = segmentation->channels };
 	double least = program_cost(program, shape, element_bytes, inputs, models, candidate, cache);
 	*segmentation = candidate;
-	if (shape->count * element_bytes <= link->min_segment_bytes) /* no span is longer than a piece */
+	if (shape->count * element_bytes <= link->min_segment_bytes) /* no span is longer than a segment */
 		return least;
 	for (candidate.segment_bytes /= 2; candidate.segment_bytes >= link->min_segment_bytes;
 		candidate.segment_bytes /= 2) {
@@ -234,8 +235,8 @@ static double best_segment_bytes(const struct collet_program *program, const str
 	return program_cost(program, shape, element_bytes, inputs, models, *segmentation, cache);
 }
 
-/* How this program's messages are to be cut, and its price then: as it was measured to be the fastest, else as the
- * formulas say. */
+/* Chooses how to cut this program's messages, and returns the cost: the measured optimum if there is one, else that of
+ * the formulas. */
 static double best_segmentation(const struct collet_program *program, const struct collet_shape *shape,
 	size_t element_bytes, const struct collet_choice_inputs *inputs, const struct cost_models *models,
 	struct work_cache *cache, struct collet_segmentation *segmentation, bool *measured)
@@ -257,7 +258,7 @@ static double best_segmentation(const struct collet_program *program, const stru
 			continue;
 		const double cost =
 			best_segment_bytes(program, shape, element_bytes, inputs, models, cache, &candidate);
-		/* Each channel has a piece of a rank's share. */
+		/* Each channel must have a segment of a rank's chunk. */
 		if (cost >= least * channel_gain || shape->count * element_bytes / shape->size <
 							    (uint64_t)candidate.channels * candidate.segment_bytes)
 			continue;
@@ -282,7 +283,7 @@ static struct collet_choice_row cheapest_row(enum collet_collective collective, 
 	for (size_t i = 0; i < count; i++) {
 		if (!is_candidate(programs[i], kind, &shape))
 			continue;
-		/* One that needs too much scratch is better than none. */
+		/* A program that needs too much scratch is better than none. */
 		const bool in_bounds =
 			collet_program_max_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
 		struct collet_segmentation segmentation;
@@ -343,7 +344,7 @@ void collet_choice_table_fill(struct collet_choice_table *table, const struct co
 
 /* ---- A call's choice ------------------------------------------------------------------------------------------ */
 
-/* For a shape that the table was not made for: the first program that can. */
+/* Returns the first program that can run a shape that the table was not made for. */
 static const struct collet_program *first_that_fits(
 	enum collet_collective collective, enum table_kind kind, const struct collet_shape *shape)
 {
@@ -363,7 +364,7 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 					      : commutative ? table->commutative[collective].row
 							    : table->rank_ordered[collective].row;
 	const uint64_t bytes = collet_shape_bytes(collective, shape, element_bytes);
-	while (bytes > row->max_bytes) /* the last row's is UINT64_MAX */
+	while (bytes > row->max_bytes) /* the last row has UINT64_MAX */
 		row++;
 	size_t count;
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
@@ -378,8 +379,8 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 		.segment_bytes = row->segmentation.segment_bytes };
 }
 
-/* A call as all ranks know it, who must come to the same: where counts are listed, each has one of its own, and what is
- * common is equal blocks of as many elements together. */
+/* Returns the shape of a call as all ranks know it, since they must make the same choice. In v-forms each rank knows
+ * other counts; the common shape has equal blocks with as many elements in all. */
 static struct collet_shape common_shape(enum collet_collective collective, const struct collet_shape *shape)
 {
 	struct collet_shape common = *shape;
@@ -423,7 +424,7 @@ double collet_choice_cost_inter_host(const struct collet_choice_inputs *inputs, 
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct cost_models models;
 	set_cost_models(&models, inputs, bytes);
-	/* What is inside hosts costs nothing. */
+	/* The part inside hosts costs nothing here. */
 	models.local = (struct collet_cost_model){ 0 };
 	struct work_cache cache = {0};
 	return with_network_time(program,

@@ -1,6 +1,6 @@
-/* Which algorithm, with which piece size and channels, for which message: a table that every rank computes when a
- * communicator is created, from what rank 0 has sent to all, so that every rank chooses the same. A choice reads only
- * (collective, whether the operation commutes, root, n, count, element size, table). */
+/* The selection of algorithm, segment size and channels by message size: a table that every rank computes when a
+ * communicator is created. Its inputs are what rank 0 has sent to all, so every rank chooses the same. A choice reads
+ * only (collective, whether the operation commutes, root, n, count, element size, table). */
 #ifndef COLLET_SELECTION_CHOICE_H
 #define COLLET_SELECTION_CHOICE_H
 
@@ -10,12 +10,13 @@
 
 enum { COLLET_CHOICE_ROWS = 34 }; /* 1 byte to 8 GiB */
 
-/* Messages of at most max_bytes (as collet-bench counts them: see design) use this. */
+/* The choice for calls of at most max_bytes, counted as in collet-bench. */
 struct collet_choice_row {
 	uint64_t max_bytes;
 	uint16_t program;  /* index into collet_programs(collective) */
-	bool measured;     /* so was the way */
-	/* Its channels are copies of each part over conduits of their own, each taking every channels-th piece. */
+	bool measured;     /* the segmentation was measured too */
+	/* How messages are cut. Channels are copies of each part over endpoints of their own; each takes every
+	 * channels-th segment. */
 	struct collet_segmentation segmentation;
 };
 
@@ -32,47 +33,49 @@ struct collet_decision {
 	uint32_t segment_bytes;
 };
 
-/* What the table is computed from; pointers live as long as it. */
+/* The inputs of the table. Pointers must live as long as the struct. */
 struct collet_choice_inputs {
 	uint32_t size;
 	uint32_t host_count;
 	const uint32_t *host_first;             /* as in collet_shape; may be NULL */
-	const uint32_t *order;                  /* likewise */
-	uint32_t cores_per_host;                /* 0: each rank has one */
-	const collet_link_cost *local, *remote; /* between ranks of one host, and of different ones */
-	double network_byte_ns;                 /* that a byte holds the link between a host and the others */
-	uint64_t scratch_bytes;                 /* programs that need more than this much scratch are not chosen */
+	const uint32_t *order;                  /* as in collet_shape; may be NULL */
+	uint32_t cores_per_host;                /* 0: one per rank */
+	const collet_link_cost *local, *remote; /* between ranks of one host, and of different hosts */
+	double network_byte_ns;                 /* time of a byte on the link between a host and the others */
+	uint64_t scratch_bytes;                 /* programs that need more scratch are not chosen */
 };
 
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs);
 
-/* Never fails for shapes made by collet_shape_of() or the v-forms: each list has a program that fits any. */
+/* Chooses the algorithm for a call. Never fails for shapes of collet_shape_of() or of v-forms: each list has a program
+ * that runs any shape. */
 struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes);
 
-/* How that program would be run, whatever the table says. */
+/* Returns the decision that runs a given program, regardless of the table. */
 struct collet_decision collet_choose_segmentation(const struct collet_choice_inputs *inputs,
 	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes);
 
-/* The model's time for it, in seconds. */
+/* Returns the predicted time of a decision, in seconds. */
 double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
 	const struct collet_shape *shape, size_t element_bytes, struct collet_segmentation segmentation);
 
-/* What of that is between hosts, of a program that goes by hosts. */
+/* Returns the part of that time that is between hosts, for a hierarchical program. */
 double collet_choice_cost_inter_host(const struct collet_choice_inputs *inputs, const struct collet_program *program,
 	const struct collet_shape *shape, size_t element_bytes, struct collet_segmentation segmentation);
 
-/* Parses "ring" or "allreduce:ring,broadcast:tree" into forced[collective] (NULL: not forced). A name that no
- * collective, or not the named one, has is COLLET_ERR_CONFIG listing those there are. A bare name forces it where it
- * exists. */
+/* Parses "ring" or "allreduce:ring,broadcast:tree" into forced[collective] (NULL: not forced). A bare name forces the
+ * algorithm in every collective that has it. A name that no collective has, or not the named one, is COLLET_ERR_CONFIG;
+ * the error text lists the valid ones. */
 collet_status collet_choice_parse_forced(
 	const char *text, const struct collet_program *forced[COLLET_COLLECTIVE_COUNT]);
 
-/* Elements of scratch that a rank of this shape needs at the most: all ranks judge a program alike. */
+/* Returns the greatest scratch, in elements, that any rank of this shape needs, so that all ranks judge a program
+ * alike. */
 uint64_t collet_program_max_scratch(const struct collet_program *program, struct collet_shape shape);
 
-/* The bytes by which collectives are sized: allgather and gather by the result, the others by one rank's input
- * (barrier, and v-forms of which a rank knows its own counts alone: 0). */
+/* Returns the bytes that a call's size is measured by: the result of allgather and gather, one rank's input of the
+ * others. 0 for a barrier, and for v-forms of which a rank knows its own counts only. */
 uint64_t collet_shape_bytes(enum collet_collective collective, const struct collet_shape *shape, size_t element_bytes);
 
 #endif

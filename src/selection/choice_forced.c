@@ -1,4 +1,4 @@
-/* COLLET_ALGORITHM and its like: which algorithms the user insists on. */
+/* Parses COLLET_ALGORITHM and similar settings, which force algorithms. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static void append(char list[LIST_BYTES], const char *separator, const char *wor
 	snprintf(list + used, LIST_BYTES - used, "%s%s", used > 0 ? separator : "", word);
 }
 
-/* "direct, ring, ..." */
+/* Writes "direct, ring, ...". */
 static void list_programs(char list[LIST_BYTES], enum collet_collective collective)
 {
 	size_t count;
@@ -63,7 +63,7 @@ static collet_status force_everywhere(const char *name, const struct collet_prog
 	return found ? COLLET_OK : unknown_everywhere(name);
 }
 
-/* One "ring" or "allreduce:ring". */
+/* Parses one "ring" or "allreduce:ring". */
 static collet_status force(char *word, const struct collet_program *forced[COLLET_COLLECTIVE_COUNT])
 {
 	char *colon = strchr(word, ':');

@@ -1,4 +1,4 @@
-/* Adding up what a program's steps move and combine. */
+/* Adds up the bytes that a program's steps move and reduce. */
 #include "selection/total_work.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #include "collectives/cost.h"
 
-/* Long enough for the remainders of all cuts to vanish. */
+/* Large enough that remainders of partitions are negligible. */
 enum { COUNT = 1 << 24 };
 
 static void add_transfers(struct collet_total_work *work, uint64_t elements, double transfers)
@@ -25,7 +25,7 @@ static void add_transfers(struct collet_total_work *work, uint64_t elements, dou
 	work->classes[nearest].transfers += transfers;
 }
 
-/* What one rank receives in a step. True: it waits. */
+/* Adds what one rank receives in a step. Returns true if the rank waits. */
 static bool add_step(struct collet_total_work *work, const struct collet_shape *shape, const struct collet_step *step)
 {
 	bool waits = false;
@@ -76,7 +76,7 @@ void collet_total_work_count(
 	}
 }
 
-/* What goes between this rank and those from position `ranks` on. is_sent: what the end is for; else where from. */
+/* Counts what passes between this rank and those from position `ranks` on. is_sent: to them, else from them. */
 static double network_counts(
 	const struct collet_shape *shape, const struct collet_step *step, bool is_sent, uint32_t ranks)
 {
