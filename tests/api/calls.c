@@ -39,7 +39,7 @@ collet_status call_make(
 {
 	buffers->user = (collet_user_op){combine, NULL, call->user_name, true, {0}};
 	const collet_how how = { .request = request, .algorithm = call->algorithm, .user_op = &buffers->user,
-		.segment_bytes = call->piece_bytes, .channels = call->channels };
+		.segment_bytes = call->segment_bytes, .channels = call->channels };
 	const uint32_t size = collet_comm_size(comm), rank = collet_comm_rank(comm);
 	void *send = buffers->send, *recv = buffers->recv;
 	const uint64_t *counts = buffers->counts, *displacements = buffers->displacements;

@@ -42,7 +42,7 @@ struct call {
 	uint32_t root;
 	const char *algorithm; /* NULL: chosen */
 	const char *user_name;
-	uint32_t piece_bytes, channels; /* 0: chosen */
+	uint32_t segment_bytes, channels; /* 0: chosen */
 };
 
 /* What a call of up to CALL_RANKS_MOST ranks is lent until it has ended. */

@@ -5,7 +5,7 @@
 
 enum {
 	GUARD_BYTES = 64,            /* before, between and after the buffers: nobody may touch them */
-	SPOILT = 0xa5                /* what a receive buffer holds before */
+	POISON = 0xa5                /* what a receive buffer holds before */
 };
 
 enum variant {
@@ -76,7 +76,7 @@ static bool make_buffers(struct flight *flight, struct rank *rank, uint64_t vari
 		return false;
 	/* The image is made in the area's place: inputs, then outputs over them; what the call starts from is without
 	 * these. */
-	memset(flight->area, SPOILT, flight->area_bytes);
+	memset(flight->area, POISON, flight->area_bytes);
 	lay_out(flight, rank->rank, variant, flight->area);
 	row_fill(row, rank->size, &flight->send, flight->send_at);
 	memcpy(flight->image, flight->area, flight->area_bytes);

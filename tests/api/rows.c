@@ -217,7 +217,7 @@ static void add_block(struct side *side, struct block block)
 
 /* Elements that rank `from` has for rank `to`. Some have none. Alike both ways, so that an alltoallv may be in
  * place. */
-static uint64_t listed_count(const struct row *row, uint32_t from, uint32_t to)
+static uint64_t vector_count(const struct row *row, uint32_t from, uint32_t to)
 {
 	const uint64_t low = from < to ? from : to, high = from < to ? to : from;
 	switch (rows_mix(row->seed ^ low, high) % 4) {
@@ -228,7 +228,7 @@ static uint64_t listed_count(const struct row *row, uint32_t from, uint32_t to)
 }
 
 /* Blocks of ranks in falling order, with gaps that nobody may touch. */
-static void listed(struct side *side, const uint64_t *counts, uint32_t size)
+static void fill_vector(struct side *side, const uint64_t *counts, uint32_t size)
 {
 	uint64_t at = 1;
 	side->used = true;
@@ -239,12 +239,12 @@ static void listed(struct side *side, const uint64_t *counts, uint32_t size)
 	}
 }
 
-static void listed_sides(const struct row *row, uint32_t size, uint32_t rank, struct side *send, struct side *recv)
+static void vector_sides(const struct row *row, uint32_t size, uint32_t rank, struct side *send, struct side *recv)
 {
 	const uint64_t stride = row->count + 1;
 	uint64_t counts[ROW_RANKS_MOST] = { 0 };
 	for (uint32_t r = 0; r < size; r++)
-		counts[r] = row->call == CALL_ALLTOALLV ? listed_count(row, rank, r) : listed_count(row, r, r);
+		counts[r] = row->call == CALL_ALLTOALLV ? vector_count(row, rank, r) : vector_count(row, r, r);
 	const bool root = rank == row->root;
 	switch (row->call) {
 	case CALL_ALLGATHERV:
@@ -252,7 +252,7 @@ static void listed_sides(const struct row *row, uint32_t size, uint32_t rank, st
 		add_block(send, (struct block){ 0, counts[rank], rank, 0, false });
 		if (row->call == CALL_GATHERV && !root)
 			return;
-		listed(recv, counts, size);
+		fill_vector(recv, counts, size);
 		for (uint32_t r = 0; r < size; r++)
 			add_block(recv, (struct block){ recv->displacements[r], counts[r], r, 0, false });
 		return;
@@ -260,13 +260,13 @@ static void listed_sides(const struct row *row, uint32_t size, uint32_t rank, st
 		add_block(recv, (struct block){ 0, counts[rank], row->root, rank * stride, false });
 		if (!root)
 			return;
-		listed(send, counts, size);
+		fill_vector(send, counts, size);
 		for (uint32_t r = 0; r < size; r++)
 			add_block(send, (struct block){ send->displacements[r], counts[r], rank, r * stride, false });
 		return;
 	default:
-		listed(send, counts, size);
-		listed(recv, counts, size);
+		fill_vector(send, counts, size);
+		fill_vector(recv, counts, size);
 		for (uint32_t r = 0; r < size; r++) {
 			add_block(send, (struct block){ send->displacements[r], counts[r], rank, r * stride, false });
 			add_block(recv, (struct block){ recv->displacements[r], counts[r], r, rank * stride, false });
@@ -313,39 +313,39 @@ void row_sides(const struct row *row, uint32_t size, uint32_t rank, struct side 
 		for (uint32_t r = 0; r < size; r++)
 			add_block(recv, (struct block){ r * count, count, r, rank * count, false });
 		return;
-	default: listed_sides(row, size, rank, send, recv);
+	default: vector_sides(row, size, rank, send, recv);
 	}
 }
 
 /* ---- Which rows ---- */
 
-/* Cards dealt in random order until all are dealt, then again: no value is left out for long. */
-struct deck {
-	uint32_t cards, dealt;
+/* The numbers below count, drawn in random order until none is left, then again: none is left out for long. */
+struct shuffle {
+	uint32_t count, drawn;
 	uint64_t seed;
-	uint32_t card[128];
+	uint32_t number[128];
 };
 
-static struct deck deck_of(uint64_t seed, uint32_t cards)
+static struct shuffle shuffle_of(uint64_t seed, uint32_t count)
 {
-	struct deck deck = { .cards = cards, .dealt = cards, .seed = seed };
-	for (uint32_t i = 0; i < cards; i++)
-		deck.card[i] = i;
-	return deck;
+	struct shuffle shuffle = { .count = count, .drawn = count, .seed = seed };
+	for (uint32_t i = 0; i < count; i++)
+		shuffle.number[i] = i;
+	return shuffle;
 }
 
-static uint32_t deal(struct deck *deck)
+static uint32_t draw(struct shuffle *shuffle)
 {
-	if (deck->dealt == deck->cards) {
-		for (uint32_t i = deck->cards; i > 1; i--) {
-			deck->seed = rows_mix(deck->seed, i);
-			const uint32_t other = (uint32_t)(deck->seed % i), card = deck->card[i - 1];
-			deck->card[i - 1] = deck->card[other];
-			deck->card[other] = card;
+	if (shuffle->drawn == shuffle->count) {
+		for (uint32_t i = shuffle->count; i > 1; i--) {
+			shuffle->seed = rows_mix(shuffle->seed, i);
+			const uint32_t other = (uint32_t)(shuffle->seed % i), number = shuffle->number[i - 1];
+			shuffle->number[i - 1] = shuffle->number[other];
+			shuffle->number[other] = number;
 		}
-		deck->dealt = 0;
+		shuffle->drawn = 0;
 	}
-	return deck->card[deck->dealt++];
+	return shuffle->number[shuffle->drawn++];
 }
 
 struct pair {
@@ -372,13 +372,13 @@ static uint32_t list_pairs(struct pair *pairs)
 	return count;
 }
 
-/* Elements: about the world's size, and about sizes in bytes where the way that messages travel may change. */
-static uint64_t count_of(uint32_t card, uint32_t size, collet_dtype dtype, uint64_t salt)
+/* Returns a count of elements: near the world's size, or near a size in bytes where the protocol may change. */
+static uint64_t count_of(uint32_t number, uint32_t size, collet_dtype dtype, uint64_t salt)
 {
 	static const uint32_t thresholds[] = {
 		1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
 	const uint64_t element_bytes = collet_dtype_bytes(dtype);
-	switch (card) {
+	switch (number) {
 	case 0: return 0;
 	case 1: return 1;
 	case 2: return size - 1;
@@ -387,56 +387,56 @@ static uint64_t count_of(uint32_t card, uint32_t size, collet_dtype dtype, uint6
 	case 5:
 	case 6: return 1003;
 	case 7: return 300000 / element_bytes;
-	default: return thresholds[card - 8] / element_bytes + salt % 3 - 1;
+	default: return thresholds[number - 8] / element_bytes + salt % 3 - 1;
 	}
 }
-enum { COUNT_CARDS = 16 };
+enum { COUNT_NUMBERS = 16 };
 
-struct dealer {
+struct row_list {
 	uint32_t size;
 	uint64_t seed;
 	struct pair pairs[128];
-	struct deck pair, dtype, count;
+	struct shuffle pair, dtype, count;
 	struct row *rows;
 	size_t count_rows, capacity;
 };
 
-static struct row *next_row(struct dealer *dealer)
+static struct row *next_row(struct row_list *list)
 {
-	if (dealer->count_rows == dealer->capacity) {
-		dealer->capacity = dealer->capacity ? 2 * dealer->capacity : 256;
-		dealer->rows = realloc(dealer->rows, dealer->capacity * sizeof(*dealer->rows));
-		if (!dealer->rows)
+	if (list->count_rows == list->capacity) {
+		list->capacity = list->capacity ? 2 * list->capacity : 256;
+		list->rows = realloc(list->rows, list->capacity * sizeof(*list->rows));
+		if (!list->rows)
 			abort();
 	}
-	return &dealer->rows[dealer->count_rows++];
+	return &list->rows[list->count_rows++];
 }
 
-static void deal_row(struct dealer *dealer, enum call call, const char *algorithm, bool ordered)
+static void add_row(struct row_list *list, enum call call, const char *algorithm, bool ordered)
 {
-	struct row *row = next_row(dealer);
-	const uint64_t seed = rows_mix(dealer->seed, dealer->count_rows);
+	struct row *row = next_row(list);
+	const uint64_t seed = rows_mix(list->seed, list->count_rows);
 	*row = (struct row){ .call = call, .algorithm = algorithm, .ordered = ordered, .seed = seed };
 	row->op = COLLET_SUM;
-	row->dtype = (collet_dtype)deal(&dealer->dtype);
+	row->dtype = (collet_dtype)draw(&list->dtype);
 	if (call_infos[call].reduces) {
-		const struct pair *pair = &dealer->pairs[deal(&dealer->pair)];
+		const struct pair *pair = &list->pairs[draw(&list->pair)];
 		row->dtype = pair->dtype;
 		row->op = pair->op;
 		row->in_order = pair->in_order;
 		if (value_is_float(row->dtype) && seed % 5 < 2)
 			row->values = VALUES_WILD;
 	}
-	row->count = call == CALL_BARRIER ? 0 : count_of(deal(&dealer->count), dealer->size, row->dtype, seed >> 8);
-	row->root = call_infos[call].rooted ? (uint32_t)(seed >> 16) % dealer->size : 0;
+	row->count = call == CALL_BARRIER ? 0 : count_of(draw(&list->count), list->size, row->dtype, seed >> 8);
+	row->root = call_infos[call].rooted ? (uint32_t)(seed >> 16) % list->size : 0;
 }
 
 struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint64_t long_bytes, size_t *count)
 {
-	struct dealer dealer = { .size = size, .seed = rows_mix(seed, size) };
-	dealer.pair = deck_of(seed, list_pairs(dealer.pairs));
-	dealer.dtype = deck_of(seed + 1, COLLET_DTYPE_COUNT);
-	dealer.count = deck_of(seed + 2, COUNT_CARDS);
+	struct row_list list = { .size = size, .seed = rows_mix(seed, size) };
+	list.pair = shuffle_of(seed, list_pairs(list.pairs));
+	list.dtype = shuffle_of(seed + 1, COLLET_DTYPE_COUNT);
+	list.count = shuffle_of(seed + 2, COUNT_NUMBERS);
 	for (int c = 0; c < CALLS; c++) {
 		const enum call call = (enum call)c;
 		collet_algorithm_info infos[32];
@@ -445,27 +445,27 @@ struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint
 			algorithms > 32)
 			abort();
 		for (uint32_t i = 0; i < per_algorithm; i++) {
-			deal_row(&dealer, call, NULL, true);
+			add_row(&list, call, NULL, true);
 			for (size_t a = 0; a < algorithms; a++)
-				deal_row(&dealer, call, infos[a].name, infos[a].rank_ordered);
+				add_row(&list, call, infos[a].name, infos[a].rank_ordered);
 		}
 	}
 	/* A long one of each. */
 	for (int c = 0; c < CALLS; c++) {
 		if (c == CALL_BARRIER)
 			continue;
-		deal_row(&dealer, (enum call)c, NULL, true);
-		struct row *row = &dealer.rows[dealer.count_rows - 1];
+		add_row(&list, (enum call)c, NULL, true);
+		struct row *row = &list.rows[list.count_rows - 1];
 		row->count = long_bytes / collet_dtype_bytes(row->dtype) / size + 1;
 	}
 	/* Not grouped by collective: different ones follow, and overlap, each other. */
-	struct row *rows = dealer.rows;
-	for (size_t i = dealer.count_rows; i > 1; i--) {
+	struct row *rows = list.rows;
+	for (size_t i = list.count_rows; i > 1; i--) {
 		const size_t other = rows_mix(seed ^ size, i) % i;
 		const struct row row = rows[i - 1];
 		rows[i - 1] = rows[other];
 		rows[other] = row;
 	}
-	*count = dealer.count_rows;
+	*count = list.count_rows;
 	return rows;
 }

@@ -117,7 +117,7 @@ static void two_threads_may_use_two_communicators(void **state)
 enum { COUNT = 5000, CALLS = 7 };
 
 struct totals {
-	uint64_t transport_bytes, conduit_bytes, calls, payload, roundings;
+	uint64_t transport_bytes, endpoint_bytes, calls, payload, roundings;
 };
 
 static bool read_totals(struct rank *rank, const char *algorithm, struct totals *totals)
@@ -131,7 +131,7 @@ static bool read_totals(struct rank *rank, const char *algorithm, struct totals 
 	for (size_t i = 0; i < count; i++) {
 		const collet_stat *row = &rows[i];
 		totals->transport_bytes += row->kind == COLLET_STAT_TRANSPORT ? row->bytes_sent : 0;
-		totals->conduit_bytes += row->kind == COLLET_STAT_ENDPOINT ? row->bytes_sent : 0;
+		totals->endpoint_bytes += row->kind == COLLET_STAT_ENDPOINT ? row->bytes_sent : 0;
 		totals->roundings += row->kind == COLLET_STAT_ROUNDING ? row->messages_sent : 0;
 		if (row->kind == COLLET_STAT_ALGORITHM && strcmp(row->name, algorithm) == 0) {
 			totals->calls += row->calls;
@@ -157,8 +157,8 @@ static void count_a_ring(struct rank *rank)
 		return;
 	rank_check(rank, after.calls == CALLS && after.payload == CALLS * sizeof(values),
 		"%llu calls of %llu bytes in all", (unsigned long long)after.calls, (unsigned long long)after.payload);
-	rank_check(rank, after.transport_bytes == after.conduit_bytes,
-		"a transport's bytes are not the sum of its conduits'");
+	rank_check(rank, after.transport_bytes == after.endpoint_bytes,
+		"a transport's bytes are not the sum of its endpoints'");
 	/* A ring sends 2 (n-1) chunks, of which each has count/n elements, give or take one. */
 	const uint64_t sent = after.transport_bytes - before.transport_bytes, steps = 2 * (rank->size - 1);
 	const uint64_t least = CALLS * steps * (COUNT / rank->size) * sizeof(float);

@@ -204,14 +204,14 @@ static void end_and_destroy(struct rank *rank)
 {
 	const enum end end = *(const enum end *)rank->options->context;
 	float *data = calloc(COUNT, sizeof(*data));
-	void *lent = NULL;
+	void *buffer = NULL;
 	const collet_how how = { .timeout_ns = end == BY_TIMEOUT ? INT64_C(50000000) : 0 };
 	const bool odd = rank->rank == 1;
 	collet_request *request = NULL;
 	const collet_how later = { .request = &request };
 	collet_status status = collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
 	rank_ok(rank, status, "a good call");
-	rank_ok(rank, collet_mem_alloc(rank->comm, &lent, 1 << 20), "collet_mem_alloc");
+	rank_ok(rank, collet_mem_alloc(rank->comm, &buffer, 1 << 20), "collet_mem_alloc");
 	/* Never waited for: destroy ends it. */
 	if (!odd)
 		rank_ok(rank, collet_recv(rank->comm, data, 1, COLLET_F32, 1, 3, NULL, &later), "a request");

@@ -75,7 +75,7 @@ static bool fill_row(enum form form, enum property property, const struct varian
 		return traits->listed;
 	case COLLECTIVE: odd->form = (form + 1) % FORMS; return true;
 	case CUT:
-		odd->piece_bytes = variant->count % 2 ? 4096 : 0;
+		odd->segment_bytes = variant->count % 2 ? 4096 : 0;
 		odd->channels = variant->count % 2 ? 0 : 2;
 		return true;
 	case ORDER:

@@ -108,7 +108,7 @@ static struct belongings take_stock(void)
 
 /* A thread that has been joined can be seen for a moment yet: the fewest that are seen until there are so few, or for
  * so long. */
-static struct belongings take_settled_stock(uint32_t threads, double patience_s)
+static struct belongings take_steady_stock(uint32_t threads, double patience_s)
 {
 	struct timespec now, began;
 	clock_gettime(CLOCK_MONOTONIC, &began);
@@ -159,9 +159,9 @@ static void create_and_destroy(struct rank *rank)
 		if (!make_use_of_one(rank, i))
 			return;
 		if (i == WARM)  /* the C library and the harness have made what they keep */
-			first = take_settled_stock(0, 0.1);
+			first = take_steady_stock(0, 0.1);
 	}
-	const struct belongings last = take_settled_stock(first.threads, 10);
+	const struct belongings last = take_steady_stock(first.threads, 10);
 	rank_check(rank, last.descriptors == first.descriptors, "%u descriptors at first, %u in the end",
 		first.descriptors, last.descriptors);
 	rank_check(

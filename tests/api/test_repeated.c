@@ -121,7 +121,7 @@ static const collet_user_op addition = { .combine = add, .name = "add", .commuta
 static const struct odd_row odd_rows[] = {
 	{ "another name of the operation", COLLET_USER, { .user_op = &addition },
 		{ .user_op = &addition_named_otherwise } },
-	{ "pieces of another length", COLLET_SUM, { .segment_bytes = 4096 }, { .segment_bytes = 8192 } },
+	{ "segments of another length", COLLET_SUM, { .segment_bytes = 4096 }, { .segment_bytes = 8192 } },
 	{ "another number of channels", COLLET_SUM, { .channels = 1 }, { .channels = 2 } },
 };
 
@@ -129,15 +129,15 @@ static void differ_from_others(struct rank *rank)
 {
 	const struct odd_row *row = rank->options->context;
 	const double sum = rank->size * (rank->size + 1) / 2;
-	collet_comm *apart = NULL;
-	if (!rank_ok(rank, collet_comm_split(rank->comm, 0, 0, &apart), "split"))
+	collet_comm *pair = NULL;
+	if (!rank_ok(rank, collet_comm_split(rank->comm, 0, 0, &pair), "split"))
 		return;
 	/* All are through with it before one differs; a barrier of their own would come between the calls. */
 	for (int round = 0; round < ROUNDS; round++)
 		if (!expect(rank, row->name, 1, row->op, &row->usual, sum))
 			return;
-	rank_ok(rank, collet_barrier(apart, NULL), "all are through");
-	rank_ok(rank, collet_comm_destroy(&apart), "destroy");
+	rank_ok(rank, collet_barrier(pair, NULL), "all are through");
+	rank_ok(rank, collet_comm_destroy(&pair), "destroy");
 	double number = 1;
 	collet_status status = collet_allreduce(rank->comm, &number, &number, 1, COLLET_F64, row->op,
 		rank->rank == 0 ? &row->odd : &row->usual);

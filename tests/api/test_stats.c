@@ -19,7 +19,7 @@ struct row {
 	bool several;                /* sockets a pair are used */
 };
 
-/* What went over the conduits with one peer. */
+/* What went over the endpoints with one peer. */
 struct traffic {
 	uint32_t channels;           /* with bytes both ways */
 	uint64_t sent, most_sent;    /* by all of them, by one */
@@ -40,14 +40,14 @@ static struct traffic traffic_with(const collet_stat *rows, size_t count, const 
 	return traffic;
 }
 
-/* The transport's own row is the sum over its conduits. */
+/* The transport's own row is the sum over its endpoints. */
 static void check_sum(struct rank *rank, const collet_stat *rows, size_t count, uint64_t sent)
 {
 	const char *transport = rank->options->transport;
 	for (size_t i = 0; i < count; i++)
 		if (rows[i].kind == COLLET_STAT_TRANSPORT && strcmp(rows[i].name, transport) == 0)
-			rank_check(rank, rows[i].bytes_sent == sent, "%s sent %llu bytes, its conduits %llu", transport,
-				(unsigned long long)rows[i].bytes_sent, (unsigned long long)sent);
+			rank_check(rank, rows[i].bytes_sent == sent, "%s sent %llu bytes, its endpoints %llu",
+				transport, (unsigned long long)rows[i].bytes_sent, (unsigned long long)sent);
 }
 
 static void reduce_and_look(struct rank *rank)

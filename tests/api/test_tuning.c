@@ -145,17 +145,17 @@ static void deterministic_choices_read_no_file(void **state)
 /* A bad file that the user named is an error. A bad file at the default path is a warning, and is not used. */
 static void what_is_wrong_is_said(void **state)
 {
-	char elsewhere[65536], line[200];
+	char other_machine[65536], line[200];
 	write_odd();
 	const char *text = read_text();
 	const char *rest = strchr(strchr(text, '\n') + 1, '\n');
-	snprintf(elsewhere, sizeof(elsewhere), "collet-tuning 2\nmachine 3 cores, of another kind%s", rest);
+	snprintf(other_machine, sizeof(other_machine), "collet-tuning 2\nmachine 3 cores, of another kind%s", rest);
 	const struct {
 		const char *text, *sentence;
 	} rows[] = {
 		{ "rubbish\n", ":1: this is no tuning" },
 		{ "collet-tuning 1\n", ":1: a tuning of format 1" },
-		{ elsewhere, ":2: made on another machine: 3 cores, of another kind" },
+		{ other_machine, ":2: made on another machine: 3 cores, of another kind" },
 		{ "collet-tuning 2\nmachine", ":2: " },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
