@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Runs the check of words on small trees: what it must name, and what it must let pass.
+
+Usage: test_words.py SCRIPT"""
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import tempfile
+
+LIST = "conduit -> endpoint\nguest -> client; but vm_guest # QEMU's word\nguest -> client; but a_guest_of_qemu\n"
+KEPT = {"src/kept.c": "int vm_guest, a_guest_of_qemu;\n"}
+
+# What, files by path, the beginnings of the sentences that are wanted.
+TABLE = [
+    ("other names are allowed", {"src/a.c": "int endpoint, conduits_;\n"}, []),
+    ("a listed part", {"src/a.c": "int a;\nint open_conduit(void);\n"}, ["src/a.c:2: open_conduit: write 'endpoint'"]),
+    ("in capitals", {"src/a.h": "#define CONDUIT_COUNT 1\n"}, ["src/a.h:1: CONDUIT_COUNT: "]),
+    ("once each", {"src/a.c": "int conduit;\nvoid f(void) { conduit = 1; }\n"}, ["src/a.c:1: conduit: "]),
+    ("a file name", {"tests/conduit-list.sh": ""}, ["tests/conduit-list.sh: conduit_list: "]),
+    ("prose", {"src/a.c": "/* A conduit.\n * conduit */\nchar *a = \"a \\\" conduit\"; // conduit\n"}, []),
+    ("an include", {"src/a.c": '#include "conduit.h"\n'}, []),
+    ("an exception holds for one name", {"src/a.c": "int guest;\n"}, ["src/a.c:1: guest: write 'client'"]),
+    ("an exception that no name needs", {"src/kept.c": "int vm_guest;\n"},
+     ["not needed any more: guest; but a_guest_of_qemu"]),
+]
+
+
+def load(script):
+    loader = importlib.machinery.SourceFileLoader("words", script)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("words", loader))
+    loader.exec_module(module)
+    return module
+
+
+def main(script):
+    words, failed = load(script), 0
+    for what, files, wanted in TABLE:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in {**KEPT, **files}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text, encoding="utf-8")
+            found = words.check(root, *words.read_words(LIST))
+        wrong = len(found) != len(wanted) or not all(map(str.startswith, found, wanted))
+        print("%s: %s" % (what, "found %s" % found if wrong else "ok"))
+        failed += wrong
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    sys.exit(main(sys.argv[1]))
