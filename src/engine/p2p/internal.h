@@ -128,13 +128,15 @@ void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
 collet_status collet_p2p_progress_receives(struct collet_comm_state *state, uint32_t source,
 	struct collet_p2p_peer *peer, struct collet_endpoint *endpoint);
 
-/* ---- p2p_rendezvous.c */
+/* ---- bounce_buffer.c */
 /* Attaches a request's bounce buffer to the request. */
 void collet_p2p_start_bounce(struct collet_request *request);
 /* Runs one round of copies. Returns how many bounce buffers have made progress. */
 uint32_t collet_p2p_progress_bounces(const struct collet_p2p *p2p);
 /* True if no copy must be polled. */
 bool collet_p2p_bounces_idle(const struct collet_p2p *p2p);
+
+/* ---- p2p_rendezvous.c */
 /* True if the transport can access the user buffer behind a bounce buffer, for a message of this length. */
 bool collet_p2p_may_gpudirect(const struct collet_request *request, uint64_t bytes);
 /* Starts the data of a send after the receiver's RTR. Fails with COLLET_ERR_TRANSPORT. */
