@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "bootstrap/identity.h"
+#include "bootstrap/meet/peer_table.h"
 #include "core/status.h"
 
 static void close_fd(int *fd)

@@ -1,6 +1,6 @@
-/* Bootstraps a context: reads options and environment, and gives every rank the peer infos of all ranks. It also leaves
- * one authenticated connection between rank 0 (the root) and each other rank (a client). These connections carry the
- * control messages afterwards; together they are the hub.
+/* Bootstraps a context: gives every rank the peer infos of all ranks. It also leaves one authenticated connection
+ * between rank 0 (the root) and each other rank (a client). These connections carry the control messages afterwards;
+ * together they are the hub.
  *
  * A store only says where rank 0 listens. Each client connects there, proves that it knows the secret and sends its
  * peer info. It receives all peer infos and rank 0's blob: one gather and one broadcast. */
@@ -9,25 +9,8 @@
 
 #include <collet/transport.h>
 
+#include "bootstrap/environment/launch.h"
 #include "core/log.h"
-
-/* All that the environment and the options say, read once. Everything but the secret may be printed. */
-struct collet_launch {
-	uint32_t rank, size, local_rank;
-	const char *launcher; /* static: "torchrun", "Open MPI", "MPICH", "Slurm", "OpenPAI", "options", "none" */
-	char store[256];                 /* "tcp://HOST:PORT", "file:///FOLDER", "unix:NAME" */
-	bool needs_port_scan;            /* the launcher's own store may use the port: see environment.c */
-	const collet_store_callbacks *store_callbacks;
-	char job[64];
-	uint8_t secret[64];              /* a key derived from the user's text */
-	uint32_t secret_bytes;           /* 0: no secret; then all ranks must be on one host */
-	char interface[256];
-	uint16_t port_first, port_last;  /* 0: any port */
-	int64_t timeout_ns;              /* of collectives; < 0: none */
-	int64_t rendezvous_timeout_ns;   /* < 0: none */
-};
-
-collet_status collet_launch_read(struct collet_launch *launch, const collet_options *options);
 
 /* The result of a bootstrap. */
 struct collet_bootstrap {

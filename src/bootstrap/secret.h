@@ -2,7 +2,7 @@
 #ifndef COLLET_BOOTSTRAP_SECRET_H
 #define COLLET_BOOTSTRAP_SECRET_H
 
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/environment/launch.h"
 
 /* Reads options.secret, COLLET_SECRET, the file COLLET_SECRET_FILE, or else the user's own file if it exists. Returns
  * COLLET_ERR_CONFIG for a file that others can read. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "bootstrap/address.h"
+#include "bootstrap/environment/launch.h"
 #include "bootstrap/environment/launchers.h"
 #include "bootstrap/interface.h"
 #include "bootstrap/meet/handshake.h"

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "bootstrap/interface.h"
+#include "bootstrap/link.h"
 #include "bootstrap/meet/internal.h"
+#include "bootstrap/meet/peer_table.h"
 #include "bootstrap/secret.h"
 #include "core/status.h"
 #include "topology/machine.h"

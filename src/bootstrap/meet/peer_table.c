@@ -1,9 +1,9 @@
-/* Packs and unpacks the peer table, which ends the bootstrap: an outcome, and on success the peer infos of all ranks
- * and rank 0's blob. */
+#include "bootstrap/meet/peer_table.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/meet/internal.h"
+#include "bootstrap/crypto.h"
 #include "core/status.h"
 
 struct peer_table_header {

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "bootstrap/meet/peer_table.h"
 #include "bootstrap/meet/root.h"
 
 enum { SEND_ERROR_MS = 1000 };           /* time limit for sending the error */

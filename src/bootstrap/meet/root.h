@@ -3,8 +3,9 @@
 #ifndef COLLET_BOOTSTRAP_MEET_ROOT_H
 #define COLLET_BOOTSTRAP_MEET_ROOT_H
 
+#include "bootstrap/link.h"
 #include "bootstrap/meet/host_table.h"
-#include "bootstrap/meet/internal.h"
+#include "bootstrap/meet/root_listeners.h"
 #include "core/status.h"
 
 enum { COLLET_MISSING_REPORT_MS = 250 };

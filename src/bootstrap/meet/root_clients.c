@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "bootstrap/meet/peer_table.h"
 #include "bootstrap/meet/root.h"
 
 enum { MAX_UNREGISTERED = 4096 };        /* when there are more, the oldest is dropped */

@@ -1,11 +1,11 @@
-/* Opens and closes the listeners of rank 0 during the bootstrap. */
+#include "bootstrap/meet/root_listeners.h"
+
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bootstrap/interface.h"
-#include "bootstrap/meet/internal.h"
 #include "core/status.h"
 
 void collet_root_listeners_close(struct collet_root_listeners *listeners)

@@ -5,7 +5,7 @@
 #define COLLET_BOOTSTRAP_STORE_STORE_H
 
 #include "bootstrap/address.h"
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/environment/launch.h"
 
 enum { COLLET_MAX_ROOT_ADDRESSES = 64, COLLET_SCAN_PORTS = 16 };
 
