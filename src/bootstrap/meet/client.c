@@ -25,8 +25,8 @@ struct client {
 	struct collet_handshake handshake;
 	struct collet_link link;
 	char missing_report[COLLET_ERROR_BYTES]; /* rank 0's latest sentence on missing ranks */
-	char last_failure[COLLET_ERROR_BYTES]; /* the reason of the last failed attempt */
-	bool is_last_refusal;            /* last_failure is a refusal by rank 0 */
+	char last_failure[COLLET_ERROR_BYTES];   /* the reason of the last failed attempt */
+	bool is_last_refusal;                    /* last_failure is a refusal by rank 0 */
 };
 
 /* Waits for the socket. Returns COLLET_OK also after a timeout: the caller checks its deadline. */
@@ -156,8 +156,8 @@ static collet_status exchange_peer_infos(struct client *client)
 			return status;
 		if (collet_deadline_passed(state->deadline))
 			return collet_fail(COLLET_ERR_RENDEZVOUS, "%s; this rank %u is connected",
-				client->missing_report[0] ? client->missing_report :
-							    "not all ranks have connected to rank 0",
+				client->missing_report[0] ? client->missing_report
+							  : "not all ranks have connected to rank 0",
 				state->launch->rank);
 		status = wait_for(link->socket, writing, state->deadline);
 	}

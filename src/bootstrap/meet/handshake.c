@@ -15,7 +15,8 @@ _Static_assert(sizeof(struct collet_handshake_ask) == 216, "no padding on the wi
 _Static_assert(sizeof(struct collet_handshake_answer) == 144, "no padding on the wire");
 _Static_assert(sizeof(struct collet_handshake_verdict) == 40, "no padding on the wire");
 
-/* Each state names what the handshake waits for. advance() relies on the order within each role. */
+/* Each state names what the handshake waits for. advance() relies on the order within each role, and fail_refused() on
+ * the initiator's states being first. */
 enum handshake_state {
 	CONNECTING, SENDING_ASK, AWAITING_ANSWER, SENDING_PROOF, AWAITING_VERDICT,  /* initiator */
 	AWAITING_ASK, SENDING_ANSWER, AWAITING_PROOF, SENDING_VERDICT,              /* acceptor */

@@ -229,9 +229,8 @@ static collet_status place_incoming(struct collet_comm_state *state, uint32_t so
 		if (placed != P2P_NO_RECEIVE)
 			return COLLET_OK;
 	}
-	return collet_fail(COLLET_ERR_TRANSPORT,
-		"rank %u sent an invalid point-to-point message (kind %u, %llu bytes)", source,
-		(unsigned)kind, (unsigned long long)next->bytes);
+	return collet_fail(COLLET_ERR_TRANSPORT, "rank %u sent an invalid point-to-point message (kind %u, %llu bytes)",
+		source, (unsigned)kind, (unsigned long long)next->bytes);
 }
 
 collet_status collet_p2p_progress_receives(struct collet_comm_state *state, uint32_t source,
