@@ -317,7 +317,7 @@ static collet_status register_all(struct collet_control *control)
 		} else {  /* it was lost while the bootstrap ended */
 			link->failed = true;
 			control->failed_count++;
-			strcpy(link->reason, "its connection broke at the end of the rendezvous");
+			strcpy(link->reason, "its connection broke at the end of the bootstrap");
 		}
 	}
 	return ok ? COLLET_OK : collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));

@@ -47,7 +47,7 @@ void collet_missing_report(struct collet_bootstrap_root *root)
 	if (root->reported_count == root->registered_count || !collet_deadline_passed(root->report_at))
 		return;
 	collet_missing_describe(root, sentence, sizeof(sentence));
-	collet_log(root->state->log, COLLET_LOG_INFO, "rendezvous: %s", sentence);
+	collet_log(root->state->log, COLLET_LOG_INFO, "bootstrap: %s", sentence);
 	const struct collet_frame frame = { .kind = COLLET_FRAME_MISSING_RANKS, .bytes = (uint32_t)strlen(sentence) };
 	for (uint32_t r = 1; r < root->state->launch->size; r++)
 		if (root->registered[r] && collet_link_send(&root->registered[r]->link, &frame, sentence) != COLLET_OK)

@@ -45,7 +45,7 @@ static void reject(struct collet_bootstrap_root *root, struct collet_root_client
 	else
 		collet_address_print(&client->from, text);
 	snprintf(root->last_rejected, sizeof(root->last_rejected), "%.128s: %.360s", text, collet_last_error());
-	collet_log(root->state->log, COLLET_LOG_INFO, "rendezvous: rejected %s", root->last_rejected);
+	collet_log(root->state->log, COLLET_LOG_INFO, "bootstrap: rejected %s", root->last_rejected);
 	collet_root_drop_client(root, client);
 }
 
