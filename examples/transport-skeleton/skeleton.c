@@ -37,7 +37,7 @@ struct collet_device {
 };
 
 struct skeleton_endpoint {
-	struct collet_endpoint head;     /* must be first: callers pass a pointer to it */
+	struct collet_endpoint base; /* must be first: callers pass a pointer to it */
 	const struct collet_services *services;
 	const struct collet_peer_info *peer;
 	int socket, epoll_fd;
@@ -95,38 +95,38 @@ static bool must_wait(ssize_t bytes)
 }
 
 /* Ends the endpoint and completes all pending transfers with its status. Returns their number. */
-static uint32_t fail_endpoint(struct skeleton_endpoint *c, collet_status status)
+static uint32_t fail_endpoint(struct skeleton_endpoint *ep, collet_status status)
 {
-	c->head.status = status;
-	(void)shutdown(c->socket, SHUT_RDWR);  /* tells the peer */
-	return collet_transfer_queue_complete_all(&c->sends, &c->head, status) +
-		collet_transfer_queue_complete_all(&c->receives, &c->head, status);
+	ep->base.status = status;
+	(void)shutdown(ep->socket, SHUT_RDWR); /* tells the peer */
+	return collet_transfer_queue_complete_all(&ep->sends, &ep->base, status) +
+	       collet_transfer_queue_complete_all(&ep->receives, &ep->base, status);
 }
 
 /* Ends the endpoint because of an error of the socket: errno, or 0 for the end of the stream. */
-static uint32_t lose_peer(struct skeleton_endpoint *c, int error)
+static uint32_t lose_peer(struct skeleton_endpoint *ep, int error)
 {
 	const bool is_lost = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT;
 	const char *why = error ? strerror(error) : "it closed the connection";
-	return fail_endpoint(c, c->services->fail(is_lost ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
-			      "skeleton: lost rank %u on %s (channel %u): %s", c->head.peer, c->peer->host,
-			      c->head.channel, why));
+	return fail_endpoint(ep, ep->services->fail(is_lost ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
+					 "skeleton: lost rank %u on %s (channel %u): %s", ep->base.peer, ep->peer->host,
+					 ep->base.channel, why));
 }
 
 static collet_status open_endpoint(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
-	struct skeleton_endpoint *c = skeleton_of(endpoint);
-	c->services = config->services;
-	c->peer = config->peer;
-	c->socket = config->socket;
-	c->epoll_fd = config->wake->epoll_fd;
-	c->owner_pid = getpid();
-	c->is_open = true;
+	struct skeleton_endpoint *ep = skeleton_of(endpoint);
+	ep->services = config->services;
+	ep->peer = config->peer;
+	ep->socket = config->socket;
+	ep->epoll_fd = config->wake->epoll_fd;
+	ep->owner_pid = getpid();
+	ep->is_open = true;
 	/* Without it, a small message waits up to 40 ms for the acknowledgement of the one before. */
 	const int yes = 1;
-	if (setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) != 0)
-		endpoint->status = c->services->fail(COLLET_ERR_SYSTEM,
-			"skeleton: cannot set up the connection to rank %u on %s: %s", endpoint->peer, c->peer->host,
+	if (setsockopt(ep->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) != 0)
+		endpoint->status = ep->services->fail(COLLET_ERR_SYSTEM,
+			"skeleton: cannot set up the connection to rank %u on %s: %s", endpoint->peer, ep->peer->host,
 			strerror(errno));
 	/* YOURS: create a queue pair here, and send its number to the peer in open_progress(). */
 	return endpoint->status;
@@ -136,37 +136,37 @@ static collet_status open_endpoint(struct collet_endpoint *endpoint, const struc
  * COLLET_OK. */
 static collet_status open_progress(struct collet_endpoint *endpoint)
 {
-	struct skeleton_endpoint *c = skeleton_of(endpoint);
+	struct skeleton_endpoint *ep = skeleton_of(endpoint);
 	char byte = 's';
-	if (endpoint->status != COLLET_OK || c->is_ready)
+	if (endpoint->status != COLLET_OK || ep->is_ready)
 		return endpoint->status;
-	if (!c->is_hello_sent) {
-		const ssize_t sent = send(c->socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (!ep->is_hello_sent) {
+		const ssize_t sent = send(ep->socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (must_wait(sent))
 			return COLLET_PENDING;
 		if (sent < 0) {
-			(void)lose_peer(c, errno);
+			(void)lose_peer(ep, errno);
 			return endpoint->status;
 		}
-		c->is_hello_sent = true;
+		ep->is_hello_sent = true;
 	}
-	const ssize_t got = recv(c->socket, &byte, 1, MSG_DONTWAIT);
+	const ssize_t got = recv(ep->socket, &byte, 1, MSG_DONTWAIT);
 	if (must_wait(got))
 		return COLLET_PENDING;
 	if (got != 1 || byte != 's') {
-		(void)lose_peer(c, got < 0 ? errno : 0);
+		(void)lose_peer(ep, got < 0 ? errno : 0);
 		return endpoint->status;
 	}
 	/* Edge-triggered, so a ready socket does not wake the rank for ever. No edge is missed, since arm() polls the
 	 * socket. */
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = endpoint };
-	if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->socket, &event) != 0) {
-		(void)fail_endpoint(c, c->services->fail(COLLET_ERR_SYSTEM,
-				     "skeleton: cannot watch the connection to rank %u on %s: %s", endpoint->peer,
-				     c->peer->host, strerror(errno)));
+	if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, ep->socket, &event) != 0) {
+		(void)fail_endpoint(ep, ep->services->fail(COLLET_ERR_SYSTEM,
+						"skeleton: cannot watch the connection to rank %u on %s: %s",
+						endpoint->peer, ep->peer->host, strerror(errno)));
 		return endpoint->status;
 	}
-	c->is_ready = true;
+	ep->is_ready = true;
 	return COLLET_OK;
 }
 
@@ -189,57 +189,57 @@ static void flush_sends(int socket)
 
 static void close_endpoint(struct collet_endpoint *endpoint)
 {
-	struct skeleton_endpoint *c = skeleton_of(endpoint);
-	if (!c->is_open)
+	struct skeleton_endpoint *ep = skeleton_of(endpoint);
+	if (!ep->is_open)
 		return;
-	c->is_open = false;
-	if (c->owner_pid == getpid()) {
+	ep->is_open = false;
+	if (ep->owner_pid == getpid()) {
 		/* A message that was sent in part cannot be finished. */
-		const bool is_intact = endpoint->status == COLLET_OK && c->sent_bytes == 0;
+		const bool is_intact = endpoint->status == COLLET_OK && ep->sent_bytes == 0;
 		if (endpoint->status == COLLET_OK)
 			endpoint->status = COLLET_CANCELLED;
-		(void)collet_transfer_queue_complete_all(&c->sends, endpoint, COLLET_CANCELLED);
-		(void)collet_transfer_queue_complete_all(&c->receives, endpoint, COLLET_CANCELLED);
-		if (c->is_ready)
-			(void)epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, c->socket, NULL);
-		if (c->is_ready && is_intact)
-			flush_sends(c->socket);
-		(void)shutdown(c->socket, SHUT_WR);  /* close() alone does not end it if a forked child has a copy */
+		(void)collet_transfer_queue_complete_all(&ep->sends, endpoint, COLLET_CANCELLED);
+		(void)collet_transfer_queue_complete_all(&ep->receives, endpoint, COLLET_CANCELLED);
+		if (ep->is_ready)
+			(void)epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, ep->socket, NULL);
+		if (ep->is_ready && is_intact)
+			flush_sends(ep->socket);
+		(void)shutdown(ep->socket, SHUT_WR); /* close() alone does not end it if a forked child has a copy */
 	}
-	close(c->socket);
+	close(ep->socket);
 }
 
 /* ---- Sending ------------------------------------------------------------------------------------------------ */
 
-static uint32_t send_some(struct skeleton_endpoint *c)
+static uint32_t send_some(struct skeleton_endpoint *ep)
 {
 	uint32_t completed = 0;
-	while (c->sends.first) {
-		const struct collet_transfer *first = c->sends.first;
-		const uint64_t all = sizeof(c->out) + first->message.bytes;
-		c->out = (struct header){ .magic = MAGIC, .message = first->message };
+	while (ep->sends.first) {
+		const struct collet_transfer *first = ep->sends.first;
+		const uint64_t all = sizeof(ep->out) + first->message.bytes;
+		ep->out = (struct header){ .magic = MAGIC, .message = first->message };
 		struct iovec parts[2];
 		int count = 0;
-		if (c->sent_bytes < sizeof(c->out))
+		if (ep->sent_bytes < sizeof(ep->out))
 			parts[count++] =
-				(struct iovec){ (char *)&c->out + c->sent_bytes, sizeof(c->out) - c->sent_bytes };
-		const uint64_t done = c->sent_bytes > sizeof(c->out) ? c->sent_bytes - sizeof(c->out) : 0;
+				(struct iovec){ (char *)&ep->out + ep->sent_bytes, sizeof(ep->out) - ep->sent_bytes };
+		const uint64_t done = ep->sent_bytes > sizeof(ep->out) ? ep->sent_bytes - sizeof(ep->out) : 0;
 		if (first->message.bytes > done)
 			parts[count++] = (struct iovec){ (char *)first->data + done, first->message.bytes - done };
 		const struct msghdr bytes = { .msg_iov = parts, .msg_iovlen = (size_t)count };
-		const ssize_t moved = sendmsg(c->socket, &bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-		c->head.stats.system_calls++;
+		const ssize_t moved = sendmsg(ep->socket, &bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+		ep->base.stats.system_calls++;
 		if (must_wait(moved))
 			break;
 		if (moved < 0)
-			return completed + lose_peer(c, errno);
-		c->sent_bytes += (uint64_t)moved;
-		if (c->sent_bytes < all)
+			return completed + lose_peer(ep, errno);
+		ep->sent_bytes += (uint64_t)moved;
+		if (ep->sent_bytes < all)
 			continue;
-		c->sent_bytes = 0;
-		c->head.stats.messages_sent++;
-		c->head.stats.bytes_sent += first->message.bytes;
-		collet_transfer_queue_complete(&c->sends, &c->head, COLLET_OK);
+		ep->sent_bytes = 0;
+		ep->base.stats.messages_sent++;
+		ep->base.stats.bytes_sent += first->message.bytes;
+		collet_transfer_queue_complete(&ep->sends, &ep->base, COLLET_OK);
 		completed++;
 	}
 	return completed;
@@ -249,75 +249,76 @@ static uint32_t send_some(struct skeleton_endpoint *c)
 
 /* Reads up to this many bytes. Returns 0 if there are none now, or if the endpoint has ended; then it adds the number
  * of completed transfers to *completed. */
-static uint64_t read_some(struct skeleton_endpoint *c, void *into, uint64_t bytes, uint32_t *completed)
+static uint64_t read_some(struct skeleton_endpoint *ep, void *into, uint64_t bytes, uint32_t *completed)
 {
-	const ssize_t got = recv(c->socket, into, bytes, MSG_DONTWAIT);
-	c->head.stats.system_calls++;
+	const ssize_t got = recv(ep->socket, into, bytes, MSG_DONTWAIT);
+	ep->base.stats.system_calls++;
 	if (got > 0)
 		return (uint64_t)got;
 	if (!must_wait(got))
-		*completed += lose_peer(c, got < 0 ? errno : 0);
+		*completed += lose_peer(ep, got < 0 ? errno : 0);
 	return 0;
 }
 
 /* Returns true if the whole header of the next message is here. First discards the rest of a mismatched message. */
-static bool has_header(struct skeleton_endpoint *c, uint32_t *completed)
+static bool has_header(struct skeleton_endpoint *ep, uint32_t *completed)
 {
 	char unwanted[16384];
-	while (c->skip_bytes) {
+	while (ep->skip_bytes) {
 		const uint64_t got = read_some(
-			c, unwanted, c->skip_bytes < sizeof(unwanted) ? c->skip_bytes : sizeof(unwanted), completed);
+			ep, unwanted, ep->skip_bytes < sizeof(unwanted) ? ep->skip_bytes : sizeof(unwanted), completed);
 		if (!got)
 			return false;
-		c->skip_bytes -= got;
+		ep->skip_bytes -= got;
 	}
-	while (c->received_bytes < sizeof(c->in)) {
-		const uint64_t got =
-			read_some(c, (char *)&c->in + c->received_bytes, sizeof(c->in) - c->received_bytes, completed);
+	while (ep->received_bytes < sizeof(ep->in)) {
+		const uint64_t got = read_some(
+			ep, (char *)&ep->in + ep->received_bytes, sizeof(ep->in) - ep->received_bytes, completed);
 		if (!got)
 			return false;
-		c->received_bytes += got;
+		ep->received_bytes += got;
 	}
-	if (c->in.magic == MAGIC && c->in.message.bytes <= INT64_MAX)
+	if (ep->in.magic == MAGIC && ep->in.message.bytes <= INT64_MAX)
 		return true;
-	*completed += fail_endpoint(c, c->services->fail(COLLET_ERR_TRANSPORT,
-		"skeleton: what came from rank %u on %s is no message", c->head.peer, c->peer->host));
+	*completed += fail_endpoint(
+		ep, ep->services->fail(COLLET_ERR_TRANSPORT, "skeleton: what came from rank %u on %s is no message",
+			    ep->base.peer, ep->peer->host));
 	return false;
 }
 
-static uint32_t receive_some(struct skeleton_endpoint *c)
+static uint32_t receive_some(struct skeleton_endpoint *ep)
 {
 	uint32_t completed = 0;
-	while (c->receives.first && c->head.status == COLLET_OK) {
-		struct collet_transfer *first = c->receives.first;
-		if (!c->is_receiving) {
-			if (!has_header(c, &completed))
+	while (ep->receives.first && ep->base.status == COLLET_OK) {
+		struct collet_transfer *first = ep->receives.first;
+		if (!ep->is_receiving) {
+			if (!has_header(ep, &completed))
 				break;
-			if (!collet_message_equal(&c->in.message, &first->message)) {
-				c->skip_bytes = c->in.message.bytes;
-				c->received_bytes = 0;
-				first->message = c->in.message;
-				collet_transfer_queue_complete(&c->receives, &c->head, COLLET_ERR_MISMATCH);
+			if (!collet_message_equal(&ep->in.message, &first->message)) {
+				ep->skip_bytes = ep->in.message.bytes;
+				ep->received_bytes = 0;
+				first->message = ep->in.message;
+				collet_transfer_queue_complete(&ep->receives, &ep->base, COLLET_ERR_MISMATCH);
 				completed++;
 				continue;
 			}
-			c->is_receiving = true;
+			ep->is_receiving = true;
 		}
-		const uint64_t done = c->received_bytes - sizeof(c->in);
+		const uint64_t done = ep->received_bytes - sizeof(ep->in);
 		if (done < first->message.bytes) {
 			const uint64_t got =
-				read_some(c, (char *)first->data + done, first->message.bytes - done, &completed);
+				read_some(ep, (char *)first->data + done, first->message.bytes - done, &completed);
 			if (!got)
 				break;
-			c->received_bytes += got;
+			ep->received_bytes += got;
 			continue;
 		}
-		c->is_receiving = false;
-		c->received_bytes = 0;
-		c->head.stats.messages_received++;
-		c->head.stats.bytes_received += first->message.bytes;
+		ep->is_receiving = false;
+		ep->received_bytes = 0;
+		ep->base.stats.messages_received++;
+		ep->base.stats.bytes_received += first->message.bytes;
 		first->view = first->data;  /* the bytes are in the caller's buffer already */
-		collet_transfer_queue_complete(&c->receives, &c->head, COLLET_OK);
+		collet_transfer_queue_complete(&ep->receives, &ep->base, COLLET_OK);
 		completed++;
 	}
 	return completed;
@@ -326,13 +327,13 @@ static uint32_t receive_some(struct skeleton_endpoint *c)
 /* ---- Data path ---------------------------------------------------------------------------------------------- */
 
 /* Borrows a transfer. If the endpoint has ended, completes it at once. Returns true if it is now first in its queue. */
-static bool enqueue(struct skeleton_endpoint *c, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
+static bool enqueue(struct skeleton_endpoint *ep, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
-	transfer->status = c->head.status;
-	if (c->head.status != COLLET_OK)
+	transfer->status = ep->base.status;
+	if (ep->base.status != COLLET_OK)
 		return false;
 	transfer->status = COLLET_PENDING;
-	c->head.posted++;
+	ep->base.posted++;
 	collet_transfer_queue_add(queue, transfer);
 	return queue->first == transfer;
 }
@@ -357,11 +358,11 @@ static void release_view(struct collet_endpoint *endpoint, struct collet_transfe
 
 static uint32_t progress(struct collet_endpoint *endpoint)
 {
-	struct skeleton_endpoint *c = skeleton_of(endpoint);
+	struct skeleton_endpoint *ep = skeleton_of(endpoint);
 	/* Receives first: what arrived before the peer's end counts. */
-	uint32_t completed = endpoint->status == COLLET_OK ? receive_some(c) : 0;
+	uint32_t completed = endpoint->status == COLLET_OK ? receive_some(ep) : 0;
 	if (endpoint->status == COLLET_OK)
-		completed += send_some(c);
+		completed += send_some(ep);
 	return completed;
 }
 
@@ -376,13 +377,14 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 
 static bool arm(struct collet_endpoint *endpoint)
 {
-	const struct skeleton_endpoint *c = skeleton_of(endpoint);
-	if (endpoint->status != COLLET_OK || (!c->is_receiving && !c->skip_bytes && c->received_bytes == sizeof(c->in)))
+	const struct skeleton_endpoint *ep = skeleton_of(endpoint);
+	if (endpoint->status != COLLET_OK ||
+		(!ep->is_receiving && !ep->skip_bytes && ep->received_bytes == sizeof(ep->in)))
 		return false;
-	struct pollfd ready = { .fd = c->socket };
-	if (c->receives.first || endpoint->posted == 0)
+	struct pollfd ready = { .fd = ep->socket };
+	if (ep->receives.first || endpoint->posted == 0)
 		ready.events |= POLLIN | POLLRDHUP;
-	if (c->sends.first)
+	if (ep->sends.first)
 		ready.events |= POLLOUT;
 	return poll(&ready, 1, 0) == 0;
 }
