@@ -1,3 +1,4 @@
+/* Conversions of arrays: chooses the kernels of a type and runs them in the floating-point mode of fpmode.h. */
 #include "reduce/convert.h"
 
 #include "core/status.h"

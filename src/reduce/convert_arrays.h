@@ -1,5 +1,5 @@
-/* Conversions of whole arrays, lanes in the elements' order, for convert.c. Included by reduce_kernels.inc.h after
- * storage_formats.h. */
+/* Conversions of whole arrays, for convert.c. Unlike in the reduction kernels, lanes keep the order of the elements.
+ * reduce_kernels.inc.h includes this file after storage_formats.h. */
 
 enum { LANES_PER_VEC = COLLET_VECTOR_BYTES / 4 };
 

@@ -1,6 +1,6 @@
-/* The floating-point mode that kernels run in: round to nearest even, denormals kept, exceptions masked. A caller
- * (a deep learning framework, say) may have set its thread otherwise. Reading the mode is cheap and writing it is
- * not, so it is written only where it differs. */
+/* Sets the floating-point mode that kernels run in: round to nearest even, denormals kept, exceptions masked. A caller,
+ * such as a deep learning framework, may have set another mode in its thread. Reading the mode is cheap and writing it
+ * is not, so it is written only if it differs. */
 #ifndef COLLET_REDUCE_FPMODE_H
 #define COLLET_REDUCE_FPMODE_H
 
@@ -9,10 +9,10 @@
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 
-#define COLLET_FPMODE_DEFAULT 0x1f80u /* all masked, nearest, no FTZ, no DAZ */
-#define COLLET_FPMODE_FLAGS 0x3fu     /* what has happened; no mode */
+#define COLLET_FPMODE_DEFAULT 0x1f80u /* all exceptions masked, round to nearest, no FTZ, no DAZ */
+#define COLLET_FPMODE_FLAGS 0x3fu     /* exception flags, which are no part of the mode */
 
-/* Returns what to give to leave. */
+/* Sets the mode of kernels. Returns the mode to restore, for collet_fpmode_leave(). */
 static inline uint64_t collet_fpmode_enter(void)
 {
 	const uint32_t found = _mm_getcsr();
@@ -28,7 +28,7 @@ static inline void collet_fpmode_leave(uint64_t found)
 }
 
 #elif defined(__aarch64__)
-/* FPCR: zero is exactly the mode wanted; the flags live in FPSR. */
+/* FPCR: zero is exactly the wanted mode. The exception flags are in FPSR. */
 static inline uint64_t collet_fpmode_enter(void)
 {
 	uint64_t found;
@@ -47,7 +47,7 @@ static inline void collet_fpmode_leave(uint64_t found)
 #else
 #include <fenv.h>
 
-/* Rounding is all that standard C knows of. */
+/* Standard C can set the rounding only. */
 static inline uint64_t collet_fpmode_enter(void)
 {
 	const int found = fegetround();

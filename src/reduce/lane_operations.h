@@ -1,5 +1,5 @@
-/* Operations on lanes, and what happens at an element's first and last touch. Included by reduce_kernels.inc.h after
- * narrow_floats.h. */
+/* Operations on the lanes of vectors: the reduction operations, the scaling of operands (premul_sum) and the division
+ * of results (average). reduce_kernels.inc.h includes this file after storage_formats.h. */
 
 #define DEFINE_LANE_OPERATION(name, type, expression) \
 	VECTOR_INLINE vec name(vec left, vec right) \
@@ -8,7 +8,7 @@
 		return (vec)(expression); \
 	}
 
-/* Unsigned lanes wrap, as two's complement does. */
+/* Computed on unsigned lanes, which wrap around as two's complement does. */
 DEFINE_LANE_OPERATION(sum_8, vec, a + b)
 DEFINE_LANE_OPERATION(sum_32, vec_u32, a + b)
 DEFINE_LANE_OPERATION(sum_64, vec_u64, a + b)
@@ -37,9 +37,9 @@ DEFINE_LANE_OPERATION(sum_f64, vec_f64, a + b)
 DEFINE_LANE_OPERATION(product_f32, vec_f32, a * b)
 DEFINE_LANE_OPERATION(product_f64, vec_f64, a * b)
 
-/* The smaller one keeps its bits and the larger one gives none. Neither is smaller: equal, then or-ing changes
- * nothing but makes -0 of two zeros if one is; or unordered, then something or-ed to a NaN stays one. The larger
- * one is the smaller one of the negated. */
+/* Minimum without branches: an operand that is greater is masked to zero, and the two are OR-ed. If they are equal, OR
+ * changes nothing, except that +0 and -0 give -0. If one is NaN, none is masked, and OR keeps the result a NaN. The
+ * maximum is the negated minimum of the negated operands. */
 DEFINE_LANE_OPERATION(min_f32, vec_f32, (left & ~(vec)(b < a)) | (right & ~(vec)(a < b)))
 DEFINE_LANE_OPERATION(min_f64, vec_f64, (left & ~(vec)(b < a)) | (right & ~(vec)(a < b)))
 
@@ -55,7 +55,7 @@ VECTOR_INLINE vec max_f64(vec a, vec b)
 	return sign ^ min_f64(a ^ sign, b ^ sign);
 }
 
-/* An operand's first touch. Times one changes nothing, so there is no branch. */
+/* Scale an operand when it is first read. Multiplying by one changes nothing, so there is no branch. */
 VECTOR_INLINE vec scale_f32(vec v, bool scale, const struct collet_scaling *scaling)
 {
 	return (vec)((vec_f32)v * (scale ? scaling->scale_f32 : 1.0f));
@@ -66,7 +66,7 @@ VECTOR_INLINE vec scale_f64(vec v, bool scale, const struct collet_scaling *scal
 	return (vec)((vec_f64)v * (scale ? scaling->scale_f64 : 1.0));
 }
 
-/* The result's last. */
+/* Divide a finished sum, as a multiplication by 1/n. */
 VECTOR_INLINE vec divide_f32(vec v, const struct collet_scaling *scaling)
 {
 	return (vec)((vec_f32)v * scaling->inverse_f32);

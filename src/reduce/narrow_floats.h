@@ -1,14 +1,15 @@
-/* Floating-point formats, one 32-bit lane an element: f32 lanes to and from the codes of 16 and 8 bit floats. Needs
- * round-to-nearest and denormals (fpmode.h). Included by reduce_kernels.inc.h after vector.h. */
+/* Converts between f32 and the codes of 16-bit and 8-bit floats, one element in each 32-bit lane. Needs the
+ * floating-point mode of fpmode.h: round to nearest, denormals kept. reduce_kernels.inc.h includes this file after
+ * vector.h. */
 
-/* Any NaN becomes the canonical one (reduce.h says why). */
+/* Replaces any NaN by the canonical one; reduce.h says why. */
 VECTOR_INLINE vec nan_canonical_f32(vec x)
 {
 	const vec_i32 nan = (vec_f32)x != (vec_f32)x;
 	return vec_select((vec)nan, (vec)((vec_u32){ 0 } + 0x7fc00000u), x);
 }
 
-/* Is there a NaN in either? One comparison sees both. */
+/* Returns true if either vector has a NaN. One unordered comparison tests both. */
 VECTOR_INLINE bool nan_any_f32(vec a, vec b)
 {
 #if defined(VECTOR_AVX512)
@@ -17,7 +18,7 @@ VECTOR_INLINE bool nan_any_f32(vec a, vec b)
 	return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)) != 0;
 #else
 	const vec_i64 nan = (vec_i64)(((vec_f32)a != (vec_f32)a) | ((vec_f32)b != (vec_f32)b));
-	return (nan[0] | nan[1]) != 0; /* all of it: 16 bytes */
+	return (nan[0] | nan[1]) != 0; /* a plain vector has 16 bytes, so these are all lanes */
 #endif
 }
 
@@ -27,15 +28,15 @@ VECTOR_INLINE vec nan_canonical_f64(vec x)
 	return vec_select((vec)nan, (vec)((vec_u64){ 0 } + 0x7ff8000000000000u), x);
 }
 
-/* ---- bf16: the upper half of an f32 ---- */
+/* ---- bf16: a code is the upper half of an f32 ---- */
 
 VECTOR_INLINE vec bf16_widen(vec code)
 {
 	return (vec)((vec_u32)code << 16);
 }
 
-/* Rounds by carry: adding half a unit less one, plus the last kept bit, ties to even. A NaN may overflow, so it has
- * to be canonical. The code is the upper half of what comes out. */
+/* Rounds to nearest even by carry: adds half a unit minus one, plus the last bit that is kept. The code is the upper
+ * half of the result. The addition may overflow for a NaN, except for the canonical one. */
 VECTOR_INLINE vec_u32 bf16_round(vec x)
 {
 	const vec_u32 bits = (vec_u32)x;
@@ -47,25 +48,27 @@ VECTOR_INLINE vec bf16_narrow(vec x)
 	return (vec)(bf16_round(nan_canonical_f32(x)) >> 16);
 }
 
-/* ---- f16, f8e4m3, f8e5m2: sign, exponent and mantissa in fewer bits ---- */
+/* ---- f16, f8e4m3, f8e5m2 ---- */
 
+/* A format with sign, exponent and mantissa in 16 or 8 bits. */
 struct narrow_float {
 	int mantissa_bits;
 	int bias;
-	int sign_bit;          /* number of the code's topmost bit */
-	int32_t special_from;  /* codes from here on, the sign aside, have f32's exponent of infinity and NaN */
-	int32_t largest;       /* f32 bits: magnitudes are cut to this before rounding */
-	int32_t infinity;      /* code of an infinite f32; 0: cut like any other */
-	int32_t nan;           /* the canonical code */
+	int sign_bit;          /* index of the sign bit, the topmost bit */
+	int32_t special_from;  /* codes from this one on, without sign, are infinity or NaN */
+	int32_t largest;       /* bits of an f32: magnitudes are clamped to it before rounding */
+	int32_t infinity;      /* code of an infinite f32; 0 if infinity is clamped like any other value */
+	int32_t nan;           /* code of the canonical NaN */
 };
 
-/* largest of f16 is 65536, which the arithmetic below makes infinity's code, so that what rounds to it becomes it. */
+/* largest of f16 is 65536. The arithmetic below turns it into the code of infinity, so values that round to it
+ * overflow. */
 static const struct narrow_float f16_format = { 10, 15, 15, 0x7c00, 0x47800000, 0, 0x7e00 };
 static const struct narrow_float f8e4m3_format = { 3, 7, 7, 0x7f, 0x43e00000, 0, 0x7f };
 static const struct narrow_float f8e5m2_format = { 2, 15, 7, 0x7c, 0x47600000, 0x7c, 0x7e };
 
-/* A normal code's exponent is moved to f32's place and re-biased. A denormal m is 2^(1-bias) * (1 + m/2^mantissa_bits)
- * less 2^(1-bias), an exact subtraction. */
+/* Widens codes. The exponent of a normal code is shifted to its position in f32, and its bias is changed. A denormal
+ * with mantissa m is 2^(1-bias) * (1 + m/2^mantissa_bits) - 2^(1-bias), an exact subtraction. */
 VECTOR_INLINE vec narrow_float_widen(vec code, const struct narrow_float format)
 {
 	const int shift = 23 - format.mantissa_bits;
@@ -81,8 +84,8 @@ VECTOR_INLINE vec narrow_float_widen(vec code, const struct narrow_float format)
 	return bits | (vec)sign;
 }
 
-/* Normal results round by carry as bf16's. For denormal ones, adding a power of two whose last place is the format's
- * smallest denormal makes the f32 addition round to it. */
+/* Narrows f32 lanes. Normal results are rounded by carry, as for bf16. Denormal results are rounded by an f32 addition:
+ * it adds a power of two whose last place is the format's smallest denormal. */
 VECTOR_INLINE vec narrow_float_narrow(vec x, const struct narrow_float format)
 {
 	const int shift = 23 - format.mantissa_bits;

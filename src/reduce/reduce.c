@@ -1,5 +1,5 @@
-/* Chooses kernels and runs them: the cases that need no arithmetic, the division of integer averages, user-defined
- * operations, and the floating-point mode. */
+/* Chooses reduction kernels and runs them. Also handles what kernels do not: plain copies, the division of integer
+ * averages, user-defined operations, and the floating-point mode. */
 #include "reduce/reduce.h"
 
 #include "core/status.h"
@@ -11,11 +11,11 @@
 #include <stdalign.h>
 #include <string.h>
 
-/* A piece of a span that stays in the first-level cache while it is touched more than once. */
+/* Size of a block that stays in the L1 cache while it is accessed more than once. */
 enum { BLOCK_BYTES = 4096 };
 
-/* volatile keeps the roundings between enter and leave: compilers take the mode for constant. (Kernels are called
- * through pointers, which keeps theirs there.) */
+/* Computes the factors in the mode of kernels. volatile keeps the roundings between enter and leave, because compilers
+ * assume that the mode never changes. Kernels need no such care: they are called through pointers. */
 static struct collet_scaling make_scaling(double scale, uint32_t world_size)
 {
 	const uint64_t mode = collet_fpmode_enter();
@@ -72,7 +72,7 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 		} \
 	}
 
-/* C's division truncates. Through i64 and u64 the divisor keeps its value for every world size. */
+/* Division truncates, as in C. It is computed in i64 and u64, which hold the divisor for every world size. */
 DEFINE_DIVIDE(int8_t, int64_t)
 DEFINE_DIVIDE(uint8_t, uint64_t)
 DEFINE_DIVIDE(int32_t, int64_t)
@@ -102,13 +102,14 @@ static void divide(collet_dtype dtype, void *data, size_t count, uint32_t diviso
 		divide_uint64_t(data, count, divisor);
 		break;
 	default:
-		assert(false); /* only integers come here */
+		assert(false); /* callers pass integer types only */
 	}
 }
 
 /* ---- User-defined operations ---- */
 
-/* Folds a piece from the left, through result. If a later operand lies there, it is read from a copy. */
+/* Reduces a block from left to right, with the partial result in result. A later operand that lies in result is read
+ * from a copy. */
 static void reduce_user_block(const collet_user_op *op, unsigned char *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t at, size_t count, size_t bytes, collet_dtype dtype)
 {
@@ -130,7 +131,8 @@ static void reduce_user_block(const collet_user_op *op, unsigned char *result, c
 
 _Thread_local bool collet_reduction_in_user_op;
 
-/* Two operands go in one call; more in pieces, so that the partial result stays in cache. */
+/* Passes two operands to the user's function in one call. More operands are reduced in blocks, so that the partial
+ * result stays in cache. */
 static void reduce_user(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t count)
 {
@@ -144,9 +146,9 @@ static void reduce_user(const struct collet_reduction *r, void *result, const st
 	collet_reduction_in_user_op = false;
 }
 
-/* ---- What the engine calls ---- */
+/* ---- Running a reduction ---- */
 
-/* result = the operand, bit for bit. */
+/* Copies the operand bit for bit, unless result is the operand. */
 static void copy(const struct collet_reduction *r, void *result, const void *data, size_t count)
 {
 	if (result != data)

@@ -1,3 +1,4 @@
+/* Finds the table of kernels of an instruction set. */
 #include "reduce/reduce_kernels.h"
 
 const struct collet_kernels *collet_kernels_for(enum collet_isa isa)

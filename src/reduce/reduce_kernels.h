@@ -1,15 +1,16 @@
-/* The table of kernels: one for each instruction set, all made from reduce_kernels.inc.h. */
+/* Tables of kernels, one for each instruction set. All are compiled from reduce_kernels.inc.h. */
 #ifndef COLLET_REDUCE_REDUCE_KERNELS_H
 #define COLLET_REDUCE_REDUCE_KERNELS_H
 
 #include "reduce/reduce.h"
 
 struct collet_kernels {
-	/* Indexed by dtype and op; NULL where there is none. COLLET_AVERAGE holds the finishing kernel of floats;
-	 * until then an average is a sum. Called in the fixed floating-point mode (fpmode.h) with at least one
-	 * operand. */
+	/* Indexed by dtype and op; NULL if the pair does not exist. The kernel of COLLET_AVERAGE also divides floats:
+	 * it is for the last step, and earlier steps of an average use COLLET_SUM. Kernels are called in the mode of
+	 * fpmode.h, with at least one operand. */
 	collet_kernel *reduce[COLLET_DTYPE_COUNT][COLLET_OP_COUNT];
-	/* 16 and 8 bit floats to and from f32; NULL for other dtypes. In the fixed mode too; no overlap. */
+	/* Convert 16-bit and 8-bit floats to f32 and back; NULL for other dtypes. Called in the same mode. The arrays
+	 * must not overlap. */
 	void (*widen[COLLET_DTYPE_COUNT])(float *to, const void *from, size_t count);
 	void (*narrow[COLLET_DTYPE_COUNT])(void *to, const float *from, size_t count);
 };
@@ -21,7 +22,8 @@ extern const struct collet_kernels collet_kernels_avx512;
 extern const struct collet_kernels collet_kernels_avx512_bf16;
 #endif
 
-/* The table of an isa, which is taken to be available; AUTO: of the best one. NULL for one that this build lacks. */
+/* Returns the table of an instruction set, which must be available; for AUTO that of the best one. Returns NULL if this
+ * build lacks it. */
 const struct collet_kernels *collet_kernels_for(enum collet_isa isa);
 
 #endif

@@ -1,16 +1,17 @@
-/* Every kernel of one instruction set. The file that includes this defines
- *   COLLET_VECTOR_BYTES  how wide a vector is: 16 (any machine), 32 (AVX2 and F16C) or 64 (AVX-512 F, BW, DQ)
- *   COLLET_VECTOR_BF16   if it has AVX512_BF16 too
- *   COLLET_KERNELS       the name of the table to define
- * and is compiled with the flags of its instruction set. Nothing here has external linkage but the table.
+/* Defines all kernels of one instruction set. The file that includes this one is compiled with the flags of the
+ * instruction set, and first defines
+ *   COLLET_VECTOR_BYTES  size of a vector: 16 (any machine), 32 (AVX2 and F16C) or 64 (AVX-512 F, BW, DQ)
+ *   COLLET_VECTOR_BF16   if the instruction set also has AVX512_BF16
+ *   COLLET_KERNELS       name of the table to define
+ * Only the table has external linkage.
  *
- * A kernel walks the span in blocks of four accumulators: loads the block of operand 0, combines those of the
- * others into it, stores. A block is read from every operand before it is written, so the result may be any of
- * them. Wide loads of many operands at a time keep the memory busy; one pass is all there is. */
+ * A kernel processes the span in blocks of four accumulators: it loads the block of operand 0, combines those of the
+ * other operands with it, and stores the result. All operands of a block are read before it is written, so result may
+ * be any operand. There is one pass over memory, and the wide loads of several operands keep the memory busy. */
 
 #include "reduce/reduce_kernels.h"
 
-/* In this order: each uses those before it. */
+/* The order matters: each header uses those before it. */
 #include "reduce/vector.h"
 
 #include "reduce/narrow_floats.h"
@@ -23,9 +24,9 @@
 
 enum { BLOCK_ACCUMULATORS = 4 };
 
-/* ---- The walk ---- */
+/* ---- Blocks ---- */
 
-/* What one kernel does. All of it constant, so that inlining leaves none of the indirection. */
+/* Specification of a kernel. It is constant, so that inlining removes the indirect calls. */
 struct kernel_spec {
 	const struct storage_format *format;
 	vec (*combine)(vec left, vec right);
@@ -33,7 +34,7 @@ struct kernel_spec {
 	vec (*divide)(vec v, const struct collet_scaling *scaling);            /* may be NULL */
 };
 
-/* The arguments of a kernel, by one name. */
+/* The arguments of a kernel. */
 struct kernel_arguments {
 	unsigned char *result;
 	const struct collet_operand *operands;
@@ -41,7 +42,8 @@ struct kernel_arguments {
 	const struct collet_scaling *factors;
 };
 
-/* One operand's part of a block: bytes [at, at + accumulators' worth), or only `part` of them if that is not 0. */
+/* Loads one operand's part of a block: all bytes of these accumulators from offset on, or only the first tail_bytes if
+ * that is not 0. */
 VECTOR_INLINE void load_operand(vec *to, const struct collet_operand *operand, size_t offset, uint32_t accumulators,
 	size_t tail_bytes, const struct kernel_arguments *arguments, const struct kernel_spec spec)
 {
@@ -77,7 +79,7 @@ VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t
 	}
 }
 
-/* Wide blocks, then single vectors of storage, then what is left of one. */
+/* Reduces a span: first full blocks, then single vectors, then the part of a vector that is left. */
 VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t count, const struct kernel_spec spec)
 {
 	const uint32_t spread = spec.format->accumulators;
@@ -100,7 +102,7 @@ VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t 
 		reduce_span(&kernel_arguments, count, (struct kernel_spec){ __VA_ARGS__ }); \
 	}
 
-/* ---- The kernels. Signed and unsigned integers share what does not care. ---- */
+/* ---- Kernels. Signed and unsigned integers share those that do not depend on the sign. ---- */
 
 DEFINE_KERNEL(reduce_sum_8, &bytes_1, sum_8)
 DEFINE_KERNEL(reduce_sum_32, &bytes_4, sum_32)
@@ -130,7 +132,7 @@ DEFINE_KERNEL(reduce_xor_8, &bytes_1, xor_bits)
 DEFINE_KERNEL(reduce_xor_32, &bytes_4, xor_bits)
 DEFINE_KERNEL(reduce_xor_64, &bytes_8, xor_bits)
 
-/* lanes: what they are combined in, f32 or f64. */
+/* lanes is the type in which elements are reduced: f32 or f64. */
 #define DEFINE_FLOAT_KERNELS(name, lanes) \
 	DEFINE_KERNEL(reduce_sum_##name, &name, sum_##lanes) \
 	DEFINE_KERNEL(reduce_product_##name, &name, product_##lanes) \
@@ -146,9 +148,9 @@ DEFINE_FLOAT_KERNELS(f64, f64)
 DEFINE_FLOAT_KERNELS(f8e4m3, f32)
 DEFINE_FLOAT_KERNELS(f8e5m2, f32)
 
-/* ---- The table ---- */
+/* ---- Table ---- */
 
-/* Until its last touch an average is a sum, and integers are divided elsewhere, so theirs is the sum's. */
+/* The average of integers uses the kernel of the sum, because reduce.c divides them. */
 #define INTEGER_ROW(name, bits) \
 	{ \
 		[COLLET_SUM] = reduce_sum_##bits, [COLLET_PRODUCT] = reduce_product_##bits, \

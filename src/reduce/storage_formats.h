@@ -1,6 +1,6 @@
-/* Formats: between storage and accumulators, for the walk in reduce_kernels.inc.h. One vector of storage fills `spread`
- * accumulators. Which element goes to which lane is the format's own affair: operands and result agree, and lanes never
- * meet. Included after narrow_floats.h. */
+/* Storage formats: load elements into accumulators and store them back, for the blocks of reduce_kernels.inc.h. One
+ * vector of storage fills `accumulators` accumulators. Each format assigns elements to lanes as it likes: operands and
+ * result use the same order, and lanes are independent. Included after narrow_floats.h. */
 
 struct storage_format {
 	size_t element_bytes;
@@ -33,8 +33,8 @@ VECTOR_INLINE void store_f64(unsigned char *to, const vec *from, uint32_t accumu
 		vec_store(to + i * sizeof(vec), nan_canonical_f64(from[i]));
 }
 
-/* A 32-bit lane of storage holds two codes; one accumulator takes the lower ones, the next the upper: no shuffling.
- * NaN is looked for in both at once. */
+/* A 32-bit lane of storage holds two codes. One accumulator takes the lower codes and the next the upper codes, so no
+ * shuffling is needed. The store tests both accumulators for NaN at once. */
 VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
@@ -45,7 +45,8 @@ VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumu
 }
 
 #if defined(COLLET_VECTOR_BF16)
-/* The processor rounds as bf16_round() does, but makes zeros of denormals, and no canonical NaN. Is there either? */
+/* Returns true if a vector has a denormal or a NaN. The processor's conversion rounds like bf16_round(), but it flushes
+ * denormals to zero and does not make NaNs canonical. */
 VECTOR_INLINE bool bf16_is_special(vec a, vec b)
 {
 	enum { QUIET_NAN = 0x01, DENORMAL = 0x20, SIGNALLING_NAN = 0x80 };
@@ -53,7 +54,8 @@ VECTOR_INLINE bool bf16_is_special(vec a, vec b)
 		_mm512_fpclass_ps_mask((__m512)b, QUIET_NAN | DENORMAL | SIGNALLING_NAN)) != 0;
 }
 
-/* All of the lower ones, then all of the upper: words 0, 32, 1, 33, ... are what is to be stored. */
+/* Rounds two vectors and interleaves their codes. The conversion puts all lower codes first and then all upper ones, so
+ * words 0, 32, 1, 33, ... give the order of storage. */
 VECTOR_INLINE vec bf16_round_both(vec lower, vec upper)
 {
 	const __m512i pairs = _mm512_add_epi32(_mm512_set1_epi32(0x00100000),
@@ -81,8 +83,8 @@ VECTOR_INLINE void store_bf16(unsigned char *to, const vec *from, uint32_t accum
 	}
 }
 
-/* The processor's own f16 conversions keep denormals whatever the mode, and put a NaN's payload where the canonical one
- * stays canonical. */
+/* The processor's f16 conversions keep denormals in any mode. They keep the upper payload bits of a NaN, so the
+ * canonical NaN stays canonical. */
 #if defined(VECTOR_AVX512)
 VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 {
@@ -140,7 +142,7 @@ VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumu
 	}
 }
 #else
-/* In pairs, as bf16. */
+/* Handles lanes in pairs, as for bf16. */
 VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
@@ -159,7 +161,7 @@ VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumu
 }
 #endif
 
-/* Likewise four codes in a lane. */
+/* A 32-bit lane holds four codes, which go to four accumulators. */
 VECTOR_INLINE void load_f8(vec *to, const unsigned char *from, uint32_t accumulators,
 	const struct narrow_float format)
 {

@@ -1,9 +1,9 @@
-/* Vectors as a language, for the kernels only: GNU C's vector types, COLLET_VECTOR_BYTES wide. gcc and clang turn
- * them into whatever the file's -m flags allow, and into scalar code where there is nothing. So every kernel is
- * written once, and instruction sets cannot differ but in width.
+/* Vector types for the kernels: those of GNU C, with COLLET_VECTOR_BYTES bytes. gcc and clang compile them to the
+ * instructions that the file's -m flags allow, or to scalar code. So every kernel is written once, and instruction sets
+ * differ only in the size of a vector.
  *
- * A `vec` is untyped; a cast to one of the others changes how it is read, not its bits. Comparisons give lanes of
- * all ones or all zeros. */
+ * A `vec` is untyped. A cast to another vector type changes how it is read, not its bits. Comparisons give lanes of all
+ * ones or all zeros. */
 #ifndef COLLET_VECTOR_BYTES
 #error "define COLLET_VECTOR_BYTES before including reduce/vector.h"
 #endif
@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where an instruction beats the language. By width, not by the compiler's own macros: -march=native must not put
- * AVX-512 into the plain kernels. */
+/* Selects intrinsics for the few cases where they are faster. They are selected by vector size and not by the
+ * compiler's macros, because -march=native must not put AVX-512 into the plain kernels. */
 #if COLLET_VECTOR_BYTES == 64
 #define VECTOR_AVX512
 #elif COLLET_VECTOR_BYTES == 32
@@ -32,7 +32,7 @@ typedef int64_t vec_i64 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef uint64_t vec_u64 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef float vec_f32 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
-/* As many lanes as a vec_u32 has. */
+/* These have as many lanes as vec_u32. */
 typedef uint16_t vec_half_u16 __attribute__((vector_size(COLLET_VECTOR_BYTES / 2)));
 typedef uint8_t vec_quarter_u8 __attribute__((vector_size(COLLET_VECTOR_BYTES / 4)));
 
@@ -51,8 +51,8 @@ VECTOR_INLINE void vec_store(void *to, vec v)
 }
 
 #if !defined(VECTOR_AVX512)
-/* The first bytes, at most 8, as a word. From registers only: a wide load of what was stored narrowly a moment
- * before would wait for those stores, and this is all that a small message costs. */
+/* Loads the first bytes, at most 8, as a word. It assembles them in registers: a wide load after narrow stores to a
+ * buffer would stall until the stores are done, which dominates the cost of a small message. */
 VECTOR_INLINE uint64_t load_tail_word(const unsigned char *from, size_t bytes)
 {
 	uint64_t word = 0;
@@ -71,7 +71,8 @@ VECTOR_INLINE uint64_t load_tail_word(const unsigned char *from, size_t bytes)
 }
 #endif
 
-/* The first bytes (fewer than a vector has) of it; what lies beyond is neither read nor written, and reads as zero. */
+/* Load and store the first bytes of a vector, fewer than all. The bytes of memory behind them are neither read nor
+ * written, and are loaded as zero. */
 VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes)
 {
 #if defined(VECTOR_AVX512)
@@ -104,7 +105,7 @@ VECTOR_INLINE void vec_store_tail(unsigned char *to, vec v, size_t bytes)
 #endif
 }
 
-/* Lane by lane: mask ? yes : no. */
+/* Selects lane by lane: mask ? yes : no. */
 VECTOR_INLINE vec vec_select(vec mask, vec yes, vec no)
 {
 #if defined(VECTOR_AVX2)
