@@ -1,5 +1,5 @@
-/* How fast the kernels are, beside memcpy, which no kernel can beat: GB/s of operand bytes read, best of several
- * rounds. Arguments: an operation (default sum) and a number of operands (default 2). */
+/* Measures the kernels beside memcpy, their upper bound: GB/s of operand bytes read, best of several rounds. Arguments:
+ * an operation (default sum) and a number of operands (default 2). */
 #include "core/clock.h"
 #include "core/types.h"
 #include "reduce/reduce.h"
@@ -27,7 +27,7 @@ static void run_once(const struct work *w, size_t bytes)
 			bytes / w->reduction->element_bytes, true, NULL);
 	else
 		memcpy(w->result, w->operands[0].data, bytes);
-	__asm__ volatile("" : : "r"(w->result) : "memory"); /* so that repeats are not merged */
+	__asm__ volatile("" : : "r"(w->result) : "memory"); /* keeps the compiler from merging repeats */
 }
 
 static int64_t run_many(const struct work *w, size_t bytes, int64_t repeats)
@@ -38,7 +38,7 @@ static int64_t run_many(const struct work *w, size_t bytes, int64_t repeats)
 	return collet_clock_ns() - start;
 }
 
-/* ns of one run: the best of many short rounds, since the rest is other people's work. */
+/* Returns the ns of one run, the best of many short rounds: slower ones were disturbed by other processes. */
 static double measure(const struct work *w, size_t bytes)
 {
 	enum { ROUNDS = 40, ROUND_NS = 500000 };

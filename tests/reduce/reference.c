@@ -39,7 +39,7 @@ double reference_decode(collet_dtype dtype, uint32_t code)
 	return sign * ldexp(mantissa + (1u << f->mantissa_bits), (int)exponent - bias - f->mantissa_bits);
 }
 
-/* Positive codes ascend with their values, so halving finds the greatest one not above. */
+/* Bisects: positive codes ascend with their values, so this finds the greatest code whose value is not above. */
 uint32_t reference_encode(collet_dtype dtype, double value)
 {
 	const struct reference_format *f = reference_format(dtype);
@@ -62,7 +62,7 @@ uint32_t reference_encode(collet_dtype dtype, double value)
 	}
 	const double below = reference_decode(dtype, low);
 	if (low == greatest) {
-		/* The next value, were there one more exponent, is as far above as the one below is below. */
+		/* With one more exponent, the next value would be as far above as the previous one is below. */
 		const double half = (below - reference_decode(dtype, low - 1)) / 2;
 		return sign | (f->saturates || magnitude - below < half ? greatest : infinity);
 	}
@@ -70,7 +70,7 @@ uint32_t reference_encode(collet_dtype dtype, double value)
 	return sign | (down < up || (down == up && low % 2 == 0) ? low : low + 1);
 }
 
-/* ---- Floats. Two versions, since f32 must not be computed in f64. volatile: one rounding for each line. ---- */
+/* ---- Floats: f32 must not be computed in f64, so there are two versions. volatile forces a rounding per line. ---- */
 
 static double canonical_f64(double x)
 {
@@ -155,14 +155,14 @@ static void reduce_f64(const struct reference_case *c, void *result)
 	memcpy(result, &kept, sizeof(kept));
 }
 
-/* ---- Integers: in 64 bits, cut to the type after each operation. ---- */
+/* ---- Integers: computed in 64 bits and truncated to the type after each operation. ---- */
 
 static bool is_signed(collet_dtype dtype)
 {
 	return dtype == COLLET_I8 || dtype == COLLET_I32 || dtype == COLLET_I64;
 }
 
-/* The low bits of value, extended as the type does. */
+/* Truncates value to the type, then extends it with sign or zeros. */
 static uint64_t cut(collet_dtype dtype, uint64_t value)
 {
 	const unsigned unused = 64 - 8 * (unsigned)collet_dtype_bytes(dtype);
@@ -196,7 +196,7 @@ static void reduce_integers(const struct reference_case *c, void *result)
 	uint64_t sum = 0;
 	for (uint32_t k = 0; k < c->operand_count; k++) {
 		uint64_t value = 0;
-		memcpy(&value, c->operands[k], bytes); /* little-endian, as everything this is tested on */
+		memcpy(&value, c->operands[k], bytes); /* little-endian, like all test machines */
 		value = cut(c->dtype, value);
 		sum = k == 0 ? value : combine_integers(c->op, c->dtype, sum, value);
 	}

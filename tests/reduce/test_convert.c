@@ -1,4 +1,5 @@
-/* Conversions between f32 and 16 and 8 bit floats: every code one way, every boundary between two codes the other. */
+/* Tests conversions between f32 and 16-bit and 8-bit floats: widens every code, and narrows the values around every
+ * boundary between two codes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +69,7 @@ static void codes_widen(void **state)
 
 enum { AROUND = 7 };
 
-/* Between code and the next one: both, the middle, and the f32 neighbours of all three. All of these are exact in
+/* Gives the values of code and the next one, the middle between them, and f32 neighbours of these. All are exact in
  * f32. */
 static void around(collet_dtype dtype, uint32_t code, float values[AROUND])
 {
@@ -147,7 +148,7 @@ static void extremes_saturate_or_overflow(void **state)
 	}
 }
 
-/* Every length up to several vectors, at an odd address, without touching what lies beyond. */
+/* Converts every length up to several vectors at an odd address, and checks that the bytes behind stay untouched. */
 static void ends_stay_inside(const struct collet_conversion *c)
 {
 	enum { MOST = 70 };

@@ -1,4 +1,4 @@
-/* Every reduction kernel of every instruction set this machine has, bit for bit against reference.c. */
+/* Compares every reduction kernel of every available instruction set with reference.c, bit for bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,10 +22,10 @@ enum { MOST_OPERANDS = 17, MOST_ELEMENTS = 1003, MARGIN = 64, CANARY = 0xa5 };
 
 static const uint32_t operand_counts[] = { 1, 2, 3, 5, 8, 17 };
 static const size_t lengths[] = { 0, 1, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 257, 1003 };
-/* Bytes off a 64-byte boundary, of operand and result: aligned, an odd element, an odd byte. */
+/* Offsets in bytes from a 64-byte boundary, of operands and result: aligned, by an odd element, by an odd byte. */
 static const size_t offsets[][2] = { { 0, 0 }, { 8, 40 }, { 1, 3 } };
 
-/* xorshift64*: the same elements in every run. */
+/* xorshift64*: gives the same elements in every run. */
 static uint64_t draw(uint64_t *state)
 {
 	*state ^= *state >> 12;
@@ -45,8 +45,8 @@ static const uint64_t special_f64[] = {
 	0xffefffffffffffff, 0x3ff0000000000000,
 };
 
-/* Wild: all bit patterns are as likely, so floats span their whole range. Half of the floats are near one instead, so
- * that sums round rather than swallow; some are special. */
+/* Writes a random element. All bit patterns are equally likely, so floats span their whole range. But half of the
+ * floats are near one, so that sums round instead of dropping the smaller operand, and some are special values. */
 static void fill_element(collet_dtype dtype, unsigned char *at, uint64_t *seed)
 {
 	const uint64_t kind = draw(seed) % 16;
@@ -78,10 +78,11 @@ struct setting {
 	enum collet_isa isa;
 	struct collet_reduction reduction;
 	const struct reference_case *c;
-	uint64_t roundings; /* expected for each element */
+	uint64_t roundings; /* expected roundings of each element */
 };
 
-/* aliased: the operand that result is, or the operand count for none. */
+/* Runs a reduction in one layout and checks its result. aliased is the operand that is also the result, or the operand
+ * count if none is. */
 static void check_layout(const struct setting *s, size_t length, const size_t offset[2], uint32_t aliased)
 {
 	static _Alignas(64) unsigned char memory[MOST_OPERANDS + 1][MOST_ELEMENTS * 8 + 2 * MARGIN];
@@ -136,7 +137,7 @@ static uint64_t roundings_of(const struct reference_case *c)
 	return narrow && (c->operand_count > 1 || scales || divides) && c->op != COLLET_MIN && c->op != COLLET_MAX;
 }
 
-/* Computes what is expected once, then asks every instruction set in every layout. */
+/* Computes the expected result once, then checks every instruction set in every layout. */
 static void check_pair(collet_dtype dtype, collet_op op, uint32_t operand_count, bool finish)
 {
 	const size_t bytes = collet_dtype_bytes(dtype);
@@ -189,7 +190,7 @@ static void floats_match_the_reference(void **state)
 			check_dtype((collet_dtype)d);
 }
 
-/* ---- The rules, as examples ---- */
+/* ---- Examples of the rules ---- */
 
 static float reduce_two(enum collet_isa isa, collet_op op, uint32_t a, uint32_t b)
 {
@@ -226,7 +227,7 @@ static void nan_and_zero_obey_one_rule(void **state)
 	}
 }
 
-/* Adding 1 + 2^-8 + 2^-8 in bf16 rounds away both halves of the last place if each sum is rounded, none if all are
+/* Computes 1 + 2^-8 + 2^-8 in bf16. Both halves of the last place are lost if each sum is rounded, and none if all are
  * summed first. */
 static void many_operands_round_once(void **state)
 {
@@ -250,7 +251,7 @@ static void many_operands_round_once(void **state)
 	}
 }
 
-/* Every code and a few others: denormals, what rounds to the next exponent or to infinity, NaN. */
+/* Adds every code to a few others: denormals, values that round to the next exponent or to infinity, NaN. */
 static void every_bf16_is_rounded_alike(void **state)
 {
 	enum { CODES = 65536 };
@@ -288,7 +289,7 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 		0x1f80 | _MM_ROUND_UP | _MM_FLUSH_ZERO_ON,
 		0x0000, /* every exception traps */
 	};
-	/* denormal + denormal; a tie; 1 + something tiny; infinity - infinity; overflow */
+	/* denormal + denormal; a tie; 1 + a tiny value; infinity - infinity; overflow */
 	const float left[] = { 1e-41f, 1.0f, 1.0f, INFINITY, 3e38f };
 	const float right[] = { 2e-41f, 0x1p-24f, 0x1p-40f, -INFINITY, 3e38f };
 	enum { COUNT = sizeof(left) / sizeof(left[0]) };
@@ -318,13 +319,13 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 #else
 static void the_callers_mode_is_neither_used_nor_lost(void **state)
 {
-	skip(); /* only x86-64's mode register is known here */
+	skip(); /* the test only knows the mode register of x86-64 */
 }
 #endif
 
 /* ---- User-defined operations ---- */
 
-/* Associative and not commutative. */
+/* A user-defined operation that is associative and not commutative. */
 static void first_not_zero(void *result, const void *left, const void *right, size_t count, collet_dtype dtype,
 	void *context)
 {

@@ -1,5 +1,5 @@
-/* verbs from within: what a message costs, and what a conduit takes. What every transport promises is in the contract
- * suite. Needs two RDMA devices and the module: see tests/vm. */
+/* Tests the internals of verbs: the cost of a message and the memory of an endpoint. The contract suite tests what
+ * every transport promises. Needs two RDMA devices and the module, see tests/vm. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "core/clock.h"
 #include "verbs_ends.h"
 
-/* ---- Counting calls of libibverbs: each post of sends rings a doorbell --------------------------------------- */
+/* ---- Counting calls of libibverbs: each post of send requests rings a doorbell ----------------------------- */
 
 struct calls {
 	unsigned sends, receives, completions;
@@ -55,7 +55,7 @@ static int count_completions(struct ibv_cq *queue, int most, struct ibv_wc *comp
 	return some;
 }
 
-/* What each end of the pair calls from now on. */
+/* Counts the calls of both ends from now on. */
 static void count_calls(const struct pair *pair, struct calls calls[2])
 {
 	memset(calls, 0, 2 * sizeof(*calls));
@@ -78,7 +78,7 @@ static void stop_counting(void)
 		counters[counter_count - 1].context->ops = counters[counter_count - 1].real;
 }
 
-/* ---- What a message costs ------------------------------------------------------------------------------- */
+/* ---- Cost of a message ---------------------------------------------------------------------------------- */
 
 static void a_small_message_is_one_write(void **state)
 {
@@ -96,7 +96,7 @@ static void a_small_message_is_one_write(void **state)
 	const struct verbs_profile *shape = verbs_of(&pair, 0)->profile;
 	const unsigned told = COUNT / (shape->window / VERBS_CREDIT_PARTS);
 	assert_int_equal(calls[0].sends, COUNT);
-	/* Nothing goes the other way, so what is free is told by writes of their own: a few. */
+	/* No message goes the other way, so credits need writes of their own, but few. */
 	assert_true(calls[1].sends <= told);
 	assert_true(calls[0].completions <= COUNT / VERBS_SIGNAL_EVERY + 1 + calls[1].sends);
 	assert_true(calls[1].completions >= COUNT && calls[1].completions <= COUNT + told / VERBS_SIGNAL_EVERY + 1);
@@ -104,7 +104,7 @@ static void a_small_message_is_one_write(void **state)
 	pair_close(&pair);
 }
 
-/* Announced, granted, and written from memory to memory: the places that staging uses are not touched. */
+/* A large message is announced, cleared to send, and written from memory to memory: bounce buffers stay untouched. */
 static void a_large_message_is_copied_by_nobody(void **state)
 {
 	enum { BYTES = 300000, COUNT = 10, MARK = 0x5a };
@@ -128,7 +128,7 @@ static void a_large_message_is_copied_by_nobody(void **state)
 	stop_counting();
 	for (int end = 0; end < 2; end++) {
 		const struct verbs_endpoint *verbs = verbs_of(&pair, end);
-		/* One control message each way for each. */
+		/* Each message takes one control message each way. */
 		assert_int_equal(verbs->qps[0].posted - posted[end][0], COUNT);
 		for (uint32_t p = 1; p <= parts; p++)
 			assert_int_equal(verbs->qps[p].posted - posted[end][p], end == 0 ? COUNT : 0);
@@ -137,7 +137,8 @@ static void a_large_message_is_copied_by_nobody(void **state)
 			if (verbs->recv_bounce[i] != MARK || verbs->send_bounce[i] != MARK)
 				fail_msg("byte %u of a place was written", i);
 	}
-	/* Parts and grant; announcement and ends; and every 16th write of the ring. */
+	/* The sender sees its stripes and the CTS, the receiver the announcement and the ends; both see every 16th
+	 * write of the ring. */
 	assert_true(calls[0].completions <= COUNT * (parts + 1) + 1);
 	assert_true(calls[1].completions <= COUNT * (parts + 1) + 1);
 	free(from);
@@ -145,8 +146,8 @@ static void a_large_message_is_copied_by_nobody(void **state)
 	pair_close(&pair);
 }
 
-/* The receiver's second adapter tells of nothing: an end of the first message waits there while the fifth, of the same
- * number, is announced over the first adapter. */
+/* Hides the completions of the receiver's second adapter. An end of the first message then waits there, while the
+ * fifth, which has the same number, is announced over the first adapter. */
 static int tell_nothing(struct ibv_cq *queue, int most, struct ibv_wc *completions)
 {
 	return 0;
@@ -209,7 +210,7 @@ static void look_at_views(const struct verbs_profile *shape)
 		const uint8_t *view = receive.view;
 		assert_true(view > receiver->ring && view + bytes <= receiver->ring + shape->units * VERBS_UNIT_BYTES);
 		assert_true(pattern_is(view, bytes, i));
-		receive.view = receive.data;  /* as the engine does when it has taken a copy */
+		receive.view = receive.data;  /* the engine does so after it has made a copy */
 		pair.transport->release_view(pair.ends[1].conduit, &receive);
 		assert_true(pair_settle(&pair, &send));
 	}
@@ -224,9 +225,9 @@ static void a_view_lies_in_the_ring(void **state)
 	unsetenv("COLLET_VERBS_WIDE");
 }
 
-/* ---- What a conduit takes ------------------------------------------------------------------------------------- */
+/* ---- Memory of an endpoint -------------------------------------------------------------------------------- */
 
-/* Queues that the adapters' drivers have mapped into this process. */
+/* Returns the bytes of queues that the adapters' drivers have mapped into this process. */
 static size_t driver_bytes(void)
 {
 	char line[512];
@@ -242,7 +243,7 @@ static size_t driver_bytes(void)
 	return sum;
 }
 
-/* Of one conduit of a pair: itself, what it has registered, and the queues. */
+/* Returns the bytes of one endpoint with its registered memory, and in *queues those of its queues in the driver. */
 static size_t weigh(const struct verbs_profile *shape, size_t *queues)
 {
 	struct pair pair = { 0 };
@@ -274,7 +275,7 @@ static void a_conduit_takes_64_kib(void **state)
 	assert_true(lean + lean_queues <= 65536);
 }
 
-/* With one end that wants to be lean, both are. */
+/* If one end asks for the lean profile, both use it. */
 static void the_leaner_end_counts(void **state)
 {
 	for (int who = 0; who < 2; who++) {
@@ -289,7 +290,7 @@ static void the_leaner_end_counts(void **state)
 		static const size_t sizes[] = { 8, 863, 864, 865, 4064, 300000 };
 		for (uint64_t i = 0; i < 120; i++)
 			exchange(&pair, i, from, into, i < 100 ? sizes[i % 4] : sizes[i % 6]);
-		/* Its staging and landing places are small, too. */
+		/* The bounce buffers are small too. */
 		for (unsigned rail = 0; rail < VERBS_RAILS_MAX; rail++)
 			pair.ends[who].offer->device->adapters[rail].attributes.max_mr_size = 512;
 		static const size_t staged[] = { 865, 1024, 1025, 2048, 2049, 50001 };

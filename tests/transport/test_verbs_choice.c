@@ -1,5 +1,5 @@
-/* verbs from within: what options ask for reaches the queue pairs, which adapters are chosen, who carries how much, and
- * what an adapter's limits do. Calls of libibverbs and of files that the module makes come here first. */
+/* Tests the internals of verbs: options reach the queue pairs, the choice of adapters, their shares of a message, and
+ * the limits of an adapter. Some calls of libibverbs and fopen() by the module are intercepted here. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
@@ -16,7 +16,7 @@
 
 #define SHOWN __attribute__((visibility("default")))
 
-/* ---- In between ----------------------------------------------------------------------------------------------- */
+/* ---- Intercepted calls ---------------------------------------------------------------------------------------- */
 
 static struct ibv_qp_attr asked_of_path, asked_of_sending;
 
@@ -44,7 +44,7 @@ SHOWN struct ibv_qp *ibv_create_qp(struct ibv_pd *protection, struct ibv_qp_init
 	return real(protection, wish);
 }
 
-/* What the system would say of adapters that are no virtual ones. NULL: as it is. */
+/* Contents of local_cpulist, as for adapters that are not virtual. NULL: the real file. */
 static const char *near_first, *near_second;
 
 SHOWN FILE *fopen(const char *path, const char *mode)
@@ -84,9 +84,9 @@ static void options_reach_the_queue_pairs(void **state)
 		unsetenv(options[i][0]);
 }
 
-/* ---- Which, and how much ---------------------------------------------------------------------------------------- */
+/* ---- Choice and shares ------------------------------------------------------------------------------------------ */
 
-/* The adapters of one that runs on this processor. */
+/* Checks the adapters of a rank that runs on this CPU. */
 static void look_from(unsigned cpu, uint32_t count, const char *first)
 {
 	cpu_set_t all, one;
@@ -111,7 +111,7 @@ static void the_nearest_adapters_are_chosen(void **state)
 	look_from(3, 1, "rxe1");
 	near_second = "0,2-3\n";
 	look_from(0, 2, "rxe0");
-	near_first = near_second = "100-120\n"; /* none is near */
+	near_first = near_second = "100-120\n"; /* no adapter is near */
 	look_from(0, 2, "rxe0");
 	near_first = near_second = NULL;
 	look_from(0, 2, "rxe0");
@@ -142,7 +142,8 @@ static void adapters_share_by_their_rates(void **state)
 			struct verbs_adapter *adapter = &pair.ends[end].offer->device->adapters[i];
 			adapter->rate_mbps = strcmp(adapter->name, "rxe1") == 0 ? FAST * 1000 : 1000;
 		}
-	/* As both are listed at either end, and taken in turns, fast meets slow: the slower end counts. */
+	/* Each end numbers both adapters in another order, so a fast one is connected to a slow one. The rate of the
+	 * slower end counts. */
 	open_again(&pair);
 	struct verbs_endpoint *sender = verbs_of(&pair, 0);
 	for (uint32_t p = 1; p < sender->qp_count; p++)
@@ -182,7 +183,7 @@ static void an_adapter_may_take_less_inline(void **state)
 	inline_most = UINT32_MAX;
 }
 
-/* The conduit is refused, and what was made of it is gone. */
+/* Checks that an endpoint cannot be opened, with this reason, and that nothing of it is left. */
 static void assert_refused(struct pair *pair, const char *why)
 {
 	struct end *end = &pair->ends[0];

@@ -1,4 +1,4 @@
-/* verbs from within: adapters that are gone, quiet or broken, and what they tell. */
+/* Tests the internals of verbs: adapters that are gone, silent or broken, and the events that they report. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 /* ---- Adapters --------------------------------------------------------------------------------------------------- */
 
-/* Ends may have different numbers of adapters, and an adapter whose port is not active is passed over. */
+/* The two ends may have different numbers of adapters. An adapter without an active port is skipped. */
 static void another_adapter_takes_over(void **state)
 {
 	enum { BYTES = 300000, NO_PORT = 200 };
@@ -60,7 +60,7 @@ static void break_pairs(struct verbs_endpoint *verbs)
 		assert_int_equal(ibv_modify_qp(verbs->qps[p].qp, &attributes, IBV_QP_STATE), 0);
 }
 
-/* As the engine sleeps: not for long, since some things are only found out by looking again. */
+/* Waits as the engine does, in short sleeps: some losses are only found by polling again. */
 static bool settle_asleep(struct end *end, const struct collet_transfer *transfer)
 {
 	const struct collet_transport *transport = end->conduit->transport;
@@ -74,9 +74,9 @@ static bool settle_asleep(struct end *end, const struct collet_transfer *transfe
 	return transfer->status != COLLET_PENDING;
 }
 
-/* What rxe never tells: the module calls these in place of libibverbs's, and made-up events come before real ones. */
+/* Replaces functions of libibverbs for the module, to inject events that rxe never reports. */
 static struct ibv_async_event made_up;
-static struct ibv_context *made_up_on;   /* NULL: none is waiting */
+static struct ibv_context *made_up_on;   /* device of the injected event; NULL if there is none */
 static unsigned acknowledged;
 
 __attribute__((visibility("default"))) int ibv_get_async_event(
@@ -108,7 +108,7 @@ static void make_up(struct ibv_context *context, struct ibv_async_event event)
 	acknowledged = 0;
 }
 
-/* A broken queue pair or completion queue ends its conduit, in the event's words; and no other. */
+/* An event of a queue pair or completion queue ends its endpoint, with the text of the event, and no other endpoint. */
 static void what_an_adapter_tells_of_a_conduit_ends_it(void **state)
 {
 	static const struct {
@@ -144,7 +144,7 @@ static void what_an_adapter_tells_of_a_conduit_ends_it(void **state)
 	pair_close(&pair);
 }
 
-/* A broken device ends what uses it, asleep or not, and new conduits do without it. */
+/* A broken device ends the endpoints that use it, asleep or not. New endpoints do not use it. */
 static void a_broken_device_is_given_up(void **state)
 {
 	struct pair pair = { 0 };
@@ -172,7 +172,8 @@ static void run(const char *command)
 		fail_msg("failed: %s", command);
 }
 
-/* For real: a port that goes down says so, which wakes a sleeper, who asks at once; one that is back is used again. */
+/* With a real event: a port that goes down wakes a sleeping rank, which probes at once. A port that comes back is used
+ * again. */
 static void a_port_that_goes_is_heard_of(void **state)
 {
 	struct pair pair = { 0 };
@@ -187,7 +188,7 @@ static void a_port_that_goes_is_heard_of(void **state)
 	assert_true(settle_asleep(&pair.ends[0], &receive));
 	assert_true(atomic_load(&device->port_errors) > 0);
 	assert_int_equal(verbs->port_errors_seen, atomic_load(&device->port_errors));
-	/* Its own end's packets cannot leave, or the other's are not answered. */
+	/* Either packets of this end cannot leave, or those of the other end are not answered. */
 	if (receive.status != COLLET_ERR_PEER_LOST)
 		assert_int_equal(receive.status, COLLET_ERR_TRANSPORT);
 	assert_says(&receive, receive.status, "rxe");
@@ -200,7 +201,7 @@ static void a_port_that_goes_is_heard_of(void **state)
 	pair_close(&pair);
 }
 
-/* rxe may answer for a port that has just gone as it was before: it is asked again. */
+/* rxe may report the old state of a port that has just gone down, so the port is queried again. */
 static unsigned stale_answers;
 static int (*query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
 
@@ -232,7 +233,7 @@ static void a_port_is_not_called_active_that_has_just_gone(void **state)
 	}
 }
 
-/* The peer's process lives and its socket is open; only its adapter answers no more, and this end merely receives. */
+/* The peer's process lives and its socket is open, but its adapter no longer answers, and this end only receives. */
 static void a_silent_adapter_is_found_out(void **state)
 {
 	for (unsigned asleep = 0; asleep < 2; asleep++) {
@@ -253,7 +254,7 @@ static void a_silent_adapter_is_found_out(void **state)
 	}
 }
 
-/* As one that was removed: it says nothing, not even that nothing comes. */
+/* Like a device that was removed: it reports neither completions nor errors. */
 static void an_adapter_that_completes_nothing_is_given_up(void **state)
 {
 	struct pair pair = { 0 };
@@ -289,7 +290,7 @@ static void a_broken_queue_pair_is_told_at_both_ends(void **state)
 	pair_close(&pair);
 }
 
-/* Nobody is left who would acknowledge what was sent last, and the way there is still open. Of a few times the least: a
+/* Nobody acknowledges the last message, although the path is still open. Takes the least of several times, because the
  * machine may be busy. */
 static void nobody_waits_for_a_peer_that_has_closed(void **state)
 {
@@ -308,7 +309,7 @@ static void nobody_waits_for_a_peer_that_has_closed(void **state)
 		least = took < least ? took : least;
 		pair_close(&pair);
 	}
-	assert_true(least < INT64_C(700000000));  /* not the second that it would wait for one that is there */
+	assert_true(least < INT64_C(700000000));  /* less than the second that it waits for a live peer */
 }
 
 static void what_is_no_message_ends_the_connection(void **state)
@@ -334,7 +335,7 @@ static void what_is_no_message_ends_the_connection(void **state)
 
 int main(void)
 {
-	/* So that an adapter gives up sooner: 2^14 * 4.096 us, 7 times. */
+	/* Lets adapters give up sooner: 2^14 * 4.096 us, 7 times. */
 	setenv("COLLET_VERBS_TIMEOUT", "14", 1);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_adapter_takes_over),

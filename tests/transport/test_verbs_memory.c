@@ -1,4 +1,4 @@
-/* verbs from within: what is registered and for how long, what is done where that is refused, and memory of a GPU. */
+/* Tests the internals of verbs: which memory is registered and for how long, bounce buffers, and GPU memory. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -109,10 +109,10 @@ static void no_more_is_kept_than_allowed(void **state)
 	pair_close(&pair);
 }
 
-/* As if the limit of locked memory were reached: at the sender, the receiver, both. */
+/* Registration fails, as at the limit of locked memory: at the sender, at the receiver, at both. */
 static void what_cannot_be_registered_is_staged(void **state)
 {
-	static const size_t sizes[] = { 4065, 4097, 8192, 8193, 100003 };  /* places have 4096 bytes */
+	static const size_t sizes[] = { 4065, 4097, 8192, 8193, 100003 };  /* bounce buffers have 4096 bytes */
 	enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), LARGEST = 100003, COUNT = 6 };
 	uint8_t *from = malloc(COUNT * LARGEST), *into = malloc(COUNT * LARGEST);
 	for (unsigned who = 1; who < 4; who++) {
@@ -123,7 +123,7 @@ static void what_cannot_be_registered_is_staged(void **state)
 				pair.ends[end].offer->device->adapters[rail].attributes.max_mr_size = 1024;
 		for (uint64_t i = 0; i < SIZES; i++)
 			exchange(&pair, i, from, into, sizes[i]);
-		/* Several at once, small ones between them. */
+		/* Several large messages in flight, with small ones between them. */
 		struct collet_transfer sends[COUNT], receives[COUNT];
 		for (uint64_t i = 0; i < COUNT; i++) {
 			const size_t bytes = i % 3 ? sizes[i % SIZES] : 50;
@@ -146,9 +146,9 @@ static void what_cannot_be_registered_is_staged(void **state)
 	free(into);
 }
 
-/* ---- GPU memory, as far as it goes without a GPU --------------------------------------------------------------- */
+/* ---- GPU memory, without a GPU ----------------------------------------------------------------------------------- */
 
-/* Stands in for libibverbs's where an adapter is to take dma-bufs, which rxe does not: registers a memfd's pages. */
+/* Replaces the function of libibverbs, because rxe does not support dma-bufs: registers the pages of a memfd. */
 static bool takes_dmabufs;
 
 __attribute__((visibility("default"))) struct ibv_mr *ibv_reg_dmabuf_mr(
@@ -168,8 +168,8 @@ __attribute__((visibility("default"))) struct ibv_mr *ibv_reg_dmabuf_mr(
 
 struct gpu {
 	int fd;
-	uint8_t *pages;                  /* where this process sees them */
-	struct collet_memory memory;     /* at addresses where nothing is to be seen */
+	uint8_t *pages;                  /* a mapping that this process can access */
+	struct collet_memory memory;     /* the "device" addresses, which it cannot access */
 	void *registration;
 };
 
@@ -218,7 +218,7 @@ static bool takes(struct pair *pair, int end, const void *data, uint64_t bytes)
 	return pair->ends[end].offer->transport->accepts_gpu(pair->ends[end].conduit, data, bytes);
 }
 
-/* Large messages go from a dma-buf into a dma-buf, on all rails, and nobody looks at the addresses. */
+/* Large messages go from a dma-buf into a dma-buf, on all rails, and the CPU never touches the addresses. */
 static void gpu_memory_is_sent_and_received_in_place(void **state)
 {
 	enum { BYTES = 75 * 4096, OFFSET = 3 * 4096 };
@@ -258,10 +258,10 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 	pair_close(&pair);
 }
 
-/* What is short, or not registered, the engine brings and takes by way of the host. */
+/* Short messages, and memory that is not registered, are refused: the engine moves them through host memory. */
 static void gpu_memory_is_taken_message_by_message(void **state)
 {
-	enum { BYTES = 75 * 4096 + 5 };  /* of the last write few enough to go inline */
+	enum { BYTES = 75 * 4096 + 5 };  /* the last write is short enough to be inline */
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
 	struct collet_device *device = pair.ends[0].offer->device;
@@ -276,7 +276,7 @@ static void gpu_memory_is_taken_message_by_message(void **state)
 	assert_false(takes(&pair, 0, first + 1, BYTES));
 	assert_false(takes(&pair, 0, first, 100));
 	assert_false(takes(&pair, 0, host, BYTES));
-	/* From a GPU to where nothing can be registered: through places, which the sender writes without a look. */
+	/* From a GPU to a receiver that cannot register memory: through its bounce buffers, written by the adapter. */
 	pair.ends[1].offer->device->options.max_pinned_bytes = 0;
 	struct collet_transfer send = transfer_of(1, first, BYTES), receive = transfer_of(1, host, BYTES);
 	send.flags = COLLET_TRANSFER_GPU;
@@ -285,7 +285,7 @@ static void gpu_memory_is_taken_message_by_message(void **state)
 	post_send(&pair.ends[0], &send);
 	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
 	assert_true(pattern_is(host, BYTES, 1));
-	/* Taken back too early: an error instead of a look. */
+	/* Deregistered before the send completes: an error, and no access by the CPU. */
 	pair.ends[0].offer->transport->memory_deregister(device, gpu.registration);
 	send = transfer_of(2, first, BYTES);
 	send.flags = COLLET_TRANSFER_GPU;

@@ -1,4 +1,4 @@
-/* Driving verbs's ends. */
+/* Helpers to drive the two ends of a pair that uses verbs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Ends of a pair that are verbs's, seen from within. For tests in the machine of tests/vm: it has two RDMA devices. */
+/* Access to the internals of the two ends of a pair that uses verbs. For tests in the virtual machine of tests/vm,
+ * which has two RDMA devices. */
 #ifndef TESTS_TRANSPORT_VERBS_ENDS_H
 #define TESTS_TRANSPORT_VERBS_ENDS_H
 
@@ -20,9 +21,9 @@ static inline void post_recv(struct end *end, struct collet_transfer *transfer)
 	end->conduit->transport->post_recv(end->conduit, transfer);
 }
 
-/* One message from end 0 to end 1, checked. */
+/* Sends a message from end 0 to end 1 and checks it. */
 void exchange(struct pair *pair, uint64_t sequence, uint8_t *from, uint8_t *into, size_t bytes);
-/* New conduits of the same devices. */
+/* Closes both endpoints and opens new ones on the same devices. */
 void open_again(struct pair *pair);
 
 #endif
