@@ -15,33 +15,33 @@
 /* Sets the mode of kernels. Returns the mode to restore, for collet_fpmode_leave(). */
 static inline uint64_t collet_fpmode_enter(void)
 {
-	const uint32_t found = _mm_getcsr();
-	if ((found & ~COLLET_FPMODE_FLAGS) != COLLET_FPMODE_DEFAULT)
+	const uint32_t previous = _mm_getcsr();
+	if ((previous & ~COLLET_FPMODE_FLAGS) != COLLET_FPMODE_DEFAULT)
 		_mm_setcsr(COLLET_FPMODE_DEFAULT);
-	return found;
+	return previous;
 }
 
-static inline void collet_fpmode_leave(uint64_t found)
+static inline void collet_fpmode_leave(uint64_t previous)
 {
-	if (((uint32_t)found & ~COLLET_FPMODE_FLAGS) != COLLET_FPMODE_DEFAULT)
-		_mm_setcsr((uint32_t)found);
+	if (((uint32_t)previous & ~COLLET_FPMODE_FLAGS) != COLLET_FPMODE_DEFAULT)
+		_mm_setcsr((uint32_t)previous);
 }
 
 #elif defined(__aarch64__)
 /* FPCR: zero is exactly the wanted mode. The exception flags are in FPSR. */
 static inline uint64_t collet_fpmode_enter(void)
 {
-	uint64_t found;
-	__asm__ volatile("mrs %0, fpcr" : "=r"(found));
-	if (found != 0)
+	uint64_t previous;
+	__asm__ volatile("mrs %0, fpcr" : "=r"(previous));
+	if (previous != 0)
 		__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0) : "memory");
-	return found;
+	return previous;
 }
 
-static inline void collet_fpmode_leave(uint64_t found)
+static inline void collet_fpmode_leave(uint64_t previous)
 {
-	if (found != 0)
-		__asm__ volatile("msr fpcr, %0" : : "r"(found) : "memory");
+	if (previous != 0)
+		__asm__ volatile("msr fpcr, %0" : : "r"(previous) : "memory");
 }
 
 #else
@@ -50,16 +50,16 @@ static inline void collet_fpmode_leave(uint64_t found)
 /* Standard C can set the rounding only. */
 static inline uint64_t collet_fpmode_enter(void)
 {
-	const int found = fegetround();
-	if (found != FE_TONEAREST)
+	const int previous = fegetround();
+	if (previous != FE_TONEAREST)
 		fesetround(FE_TONEAREST);
-	return (uint64_t)found;
+	return (uint64_t)previous;
 }
 
-static inline void collet_fpmode_leave(uint64_t found)
+static inline void collet_fpmode_leave(uint64_t previous)
 {
-	if ((int)found != FE_TONEAREST)
-		fesetround((int)found);
+	if ((int)previous != FE_TONEAREST)
+		fesetround((int)previous);
 }
 #endif
 

@@ -39,7 +39,7 @@ struct kernel_arguments {
 	unsigned char *result;
 	const struct collet_operand *operands;
 	uint32_t operand_count;
-	const struct collet_scaling *factors;
+	const struct collet_scaling *scaling;
 };
 
 /* Loads one operand's part of a block: all bytes of these accumulators from offset on, or only the first tail_bytes if
@@ -55,7 +55,7 @@ VECTOR_INLINE void load_operand(vec *to, const struct collet_operand *operand, s
 	}
 	spec.format->load(to, from, accumulators);
 	for (uint32_t i = 0; spec.scale && i < accumulators; i++)
-		to[i] = spec.scale(to[i], operand->is_scaled, arguments->factors);
+		to[i] = spec.scale(to[i], operand->is_scaled, arguments->scaling);
 }
 
 VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t offset, uint32_t accumulators,
@@ -69,7 +69,7 @@ VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t
 			sum[i] = spec.combine(sum[i], next[i]);
 	}
 	for (uint32_t i = 0; spec.divide && i < accumulators; i++)
-		sum[i] = spec.divide(sum[i], arguments->factors);
+		sum[i] = spec.divide(sum[i], arguments->scaling);
 	if (tail_bytes) {
 		unsigned char edge[sizeof(vec)];
 		spec.format->store(edge, sum, accumulators);
@@ -82,23 +82,23 @@ VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t
 /* Reduces a span: first full blocks, then single vectors, then the part of a vector that is left. */
 VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t count, const struct kernel_spec spec)
 {
-	const uint32_t spread = spec.format->accumulators;
+	const uint32_t per_vector = spec.format->accumulators;
 	const size_t bytes = count * spec.format->element_bytes,
-		     block_bytes = BLOCK_ACCUMULATORS / spread * sizeof(vec);
+		     block_bytes = BLOCK_ACCUMULATORS / per_vector * sizeof(vec);
 	size_t offset = 0;
 	for (; bytes - offset >= block_bytes; offset += block_bytes)
 		reduce_block(arguments, offset, BLOCK_ACCUMULATORS, 0, spec);
 	for (; bytes - offset >= sizeof(vec); offset += sizeof(vec))
-		reduce_block(arguments, offset, spread, 0, spec);
+		reduce_block(arguments, offset, per_vector, 0, spec);
 	if (offset < bytes)
-		reduce_block(arguments, offset, spread, bytes - offset, spec);
+		reduce_block(arguments, offset, per_vector, bytes - offset, spec);
 }
 
 #define DEFINE_KERNEL(name, ...) \
 	static void name(void *result, const struct collet_operand *operands, uint32_t operand_count, size_t count, \
-		const struct collet_scaling *factors) \
+		const struct collet_scaling *scaling) \
 	{ \
-		const struct kernel_arguments kernel_arguments = { result, operands, operand_count, factors }; \
+		const struct kernel_arguments kernel_arguments = { result, operands, operand_count, scaling }; \
 		reduce_span(&kernel_arguments, count, (struct kernel_spec){ __VA_ARGS__ }); \
 	}
 

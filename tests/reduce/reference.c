@@ -171,14 +171,14 @@ static uint64_t cut(collet_dtype dtype, uint64_t value)
 
 static uint64_t combine_integers(collet_op op, collet_dtype dtype, uint64_t a, uint64_t b)
 {
-	const bool less = is_signed(dtype) ? (int64_t)a < (int64_t)b : a < b;
+	const bool is_less = is_signed(dtype) ? (int64_t)a < (int64_t)b : a < b;
 	switch (op) {
 	case COLLET_PRODUCT:
 		return cut(dtype, a * b);
 	case COLLET_MIN:
-		return less ? a : b;
+		return is_less ? a : b;
 	case COLLET_MAX:
-		return less ? b : a;
+		return is_less ? b : a;
 	case COLLET_AND:
 		return a & b;
 	case COLLET_OR:
@@ -207,9 +207,9 @@ static void reduce_integers(const struct reference_case *c, void *result)
 
 void reference_reduce(const struct reference_case *c, void *result)
 {
-	const bool scales = c->op == COLLET_PREMUL_SUM && c->scaled[0];
-	const bool divides = c->op == COLLET_AVERAGE && c->finish && c->world_size > 1;
-	if (c->operand_count == 1 && !scales && !divides)
+	const bool is_scaled = c->op == COLLET_PREMUL_SUM && c->scaled[0];
+	const bool is_divided = c->op == COLLET_AVERAGE && c->finish && c->world_size > 1;
+	if (c->operand_count == 1 && !is_scaled && !is_divided)
 		memcpy(result, c->operands[0], collet_dtype_bytes(c->dtype));
 	else if (c->dtype == COLLET_F64)
 		reduce_f64(c, result);

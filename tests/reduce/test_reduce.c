@@ -74,7 +74,7 @@ static void fill_element(collet_dtype dtype, unsigned char *at, uint64_t *seed)
 static unsigned char inputs[MOST_OPERANDS][MOST_ELEMENTS * 8];
 static unsigned char expected[MOST_ELEMENTS * 8];
 
-struct setting {
+struct check {
 	enum collet_isa isa;
 	struct collet_reduction reduction;
 	const struct reference_case *c;
@@ -83,7 +83,7 @@ struct setting {
 
 /* Runs a reduction in one layout and checks its result. aliased is the operand that is also the result, or the operand
  * count if none is. */
-static void check_layout(const struct setting *s, size_t length, const size_t offset[2], uint32_t aliased)
+static void check_layout(const struct check *s, size_t length, const size_t offset[2], uint32_t aliased)
 {
 	static _Alignas(64) unsigned char memory[MOST_OPERANDS + 1][MOST_ELEMENTS * 8 + 2 * MARGIN];
 	const size_t bytes = length * collet_dtype_bytes(s->c->dtype);
@@ -121,7 +121,7 @@ static void check_layout(const struct setting *s, size_t length, const size_t of
 			assert_memory_equal(memory[k] + offset[0], inputs[k], bytes);
 }
 
-static void check_case(const struct setting *s)
+static void check_case(const struct check *s)
 {
 	const uint32_t aliases[] = { s->c->operand_count, 0, s->c->operand_count / 2, s->c->operand_count - 1 };
 	for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++)
@@ -132,9 +132,11 @@ static void check_case(const struct setting *s)
 
 static uint64_t roundings_of(const struct reference_case *c)
 {
-	const bool narrow = collet_dtype_bytes(c->dtype) < 4 && collet_dtype_is_float(c->dtype);
-	const bool scales = c->op == COLLET_PREMUL_SUM && c->scaled[0], divides = c->op == COLLET_AVERAGE && c->finish;
-	return narrow && (c->operand_count > 1 || scales || divides) && c->op != COLLET_MIN && c->op != COLLET_MAX;
+	const bool is_narrow = collet_dtype_bytes(c->dtype) < 4 && collet_dtype_is_float(c->dtype);
+	const bool is_scaled = c->op == COLLET_PREMUL_SUM && c->scaled[0],
+		   is_divided = c->op == COLLET_AVERAGE && c->finish;
+	return is_narrow && (c->operand_count > 1 || is_scaled || is_divided) && c->op != COLLET_MIN &&
+	       c->op != COLLET_MAX;
 }
 
 /* Computes the expected result once, then checks every instruction set in every layout. */
@@ -154,7 +156,7 @@ static void check_pair(collet_dtype dtype, collet_op op, uint32_t operand_count,
 	for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
 		if (!collet_isa_available(isa))
 			continue;
-		struct setting s = { .isa = isa, .c = &c, .roundings = roundings_of(&c) };
+		struct check s = { .isa = isa, .c = &c, .roundings = roundings_of(&c) };
 		assert_int_equal(collet_reduction_init(&s.reduction, dtype, op, NULL, c.scale, c.world_size, isa),
 			COLLET_OK);
 		check_case(&s);
@@ -235,19 +237,19 @@ static void many_operands_round_once(void **state)
 	const struct collet_operand operands[] = { { &one, false }, { &half_place, false }, { &half_place, false } };
 	for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
 		struct collet_reduction r;
-		uint16_t together = 0, apart = 0;
+		uint16_t at_once = 0, in_two_steps = 0;
 		uint64_t roundings = 0;
 		if (!collet_isa_available(isa))
 			continue;
 		assert_int_equal(collet_reduction_init(&r, COLLET_BF16, COLLET_SUM, NULL, 0, 1, isa), COLLET_OK);
-		collet_reduction_run(&r, &together, operands, 3, 1, false, &roundings);
+		collet_reduction_run(&r, &at_once, operands, 3, 1, false, &roundings);
 		assert_int_equal(roundings, 1);
-		collet_reduction_run(&r, &apart, operands, 2, 1, false, &roundings);
-		collet_reduction_run(&r, &apart, (struct collet_operand[]){ { &apart, false }, operands[2] }, 2, 1,
-			false, &roundings);
+		collet_reduction_run(&r, &in_two_steps, operands, 2, 1, false, &roundings);
+		collet_reduction_run(&r, &in_two_steps,
+			(struct collet_operand[]){ { &in_two_steps, false }, operands[2] }, 2, 1, false, &roundings);
 		assert_int_equal(roundings, 3);
-		assert_int_equal(together, 0x3f81);
-		assert_int_equal(apart, 0x3f80);
+		assert_int_equal(at_once, 0x3f81);
+		assert_int_equal(in_two_steps, 0x3f80);
 	}
 }
 
@@ -294,7 +296,7 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 	const float right[] = { 2e-41f, 0x1p-24f, 0x1p-40f, -INFINITY, 3e38f };
 	enum { COUNT = sizeof(left) / sizeof(left[0]) };
 	const struct collet_operand operands[] = { { left, true }, { right, false } };
-	const uint32_t found = _mm_getcsr();
+	const uint32_t saved_mode = _mm_getcsr();
 	for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
 		for (int op = COLLET_SUM; collet_isa_available(isa) && op <= COLLET_PREMUL_SUM; op++) {
 			struct collet_reduction r;
@@ -307,10 +309,10 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 				_mm_setcsr(modes[m]);
 				status = collet_reduction_init(&r, COLLET_F32, (collet_op)op, NULL, 1.1, 3, isa);
 				collet_reduction_run(&r, odd, operands, 2, COUNT, true, NULL);
-				const uint32_t left_as = _mm_getcsr();
-				_mm_setcsr(found);
+				const uint32_t mode_after = _mm_getcsr();
+				_mm_setcsr(saved_mode);
 				assert_int_equal(status, COLLET_OK);
-				assert_int_equal(left_as, modes[m]);
+				assert_int_equal(mode_after, modes[m]);
 				assert_memory_equal(usual, odd, sizeof(usual));
 			}
 		}
