@@ -33,24 +33,24 @@ static struct counter *counter_of(const struct ibv_context *context)
 	return &counters[i];
 }
 
-static int count_sends(struct ibv_qp *pair, struct ibv_send_wr *request, struct ibv_send_wr **refused)
+static int count_sends(struct ibv_qp *qp, struct ibv_send_wr *request, struct ibv_send_wr **refused)
 {
-	struct counter *counter = counter_of(pair->context);
+	struct counter *counter = counter_of(qp->context);
 	counter->calls->sends++;
-	return counter->real.post_send(pair, request, refused);
+	return counter->real.post_send(qp, request, refused);
 }
 
-static int count_receives(struct ibv_qp *pair, struct ibv_recv_wr *request, struct ibv_recv_wr **refused)
+static int count_receives(struct ibv_qp *qp, struct ibv_recv_wr *request, struct ibv_recv_wr **refused)
 {
-	struct counter *counter = counter_of(pair->context);
+	struct counter *counter = counter_of(qp->context);
 	counter->calls->receives++;
-	return counter->real.post_recv(pair, request, refused);
+	return counter->real.post_recv(qp, request, refused);
 }
 
-static int count_completions(struct ibv_cq *queue, int most, struct ibv_wc *completions)
+static int count_completions(struct ibv_cq *queue, int capacity, struct ibv_wc *completions)
 {
 	struct counter *counter = counter_of(queue->context);
-	const int some = counter->real.poll_cq(queue, most, completions);
+	const int some = counter->real.poll_cq(queue, capacity, completions);
 	counter->calls->completions += some > 0 ? (unsigned)some : 0;
 	return some;
 }
@@ -93,19 +93,20 @@ static void a_small_message_is_one_write(void **state)
 		pair.transport->progress(pair.ends[0].conduit);
 	}
 	stop_counting();
-	const struct verbs_profile *shape = verbs_of(&pair, 0)->profile;
-	const unsigned told = COUNT / (shape->window / VERBS_CREDIT_PARTS);
+	const struct verbs_profile *profile = verbs_of(&pair, 0)->profile;
+	const unsigned max_credit_writes = COUNT / (profile->window / VERBS_CREDIT_PARTS);
 	assert_int_equal(calls[0].sends, COUNT);
 	/* No message goes the other way, so credits need writes of their own, but few. */
-	assert_true(calls[1].sends <= told);
+	assert_true(calls[1].sends <= max_credit_writes);
 	assert_true(calls[0].completions <= COUNT / VERBS_SIGNAL_EVERY + 1 + calls[1].sends);
-	assert_true(calls[1].completions >= COUNT && calls[1].completions <= COUNT + told / VERBS_SIGNAL_EVERY + 1);
-	assert_true(calls[1].receives <= COUNT / shape->receive_batch + 1);
+	assert_true(calls[1].completions >= COUNT &&
+		    calls[1].completions <= COUNT + max_credit_writes / VERBS_SIGNAL_EVERY + 1);
+	assert_true(calls[1].receives <= COUNT / profile->receive_batch + 1);
 	pair_close(&pair);
 }
 
 /* A large message is announced, cleared to send, and written from memory to memory: bounce buffers stay untouched. */
-static void a_large_message_is_copied_by_nobody(void **state)
+static void a_large_message_is_not_copied(void **state)
 {
 	enum { BYTES = 300000, COUNT = 10, MARK = 0x5a };
 	struct pair pair = { 0 };
@@ -135,7 +136,7 @@ static void a_large_message_is_copied_by_nobody(void **state)
 		assert_int_equal(calls[end].sends, end == 0 ? COUNT * (1 + parts) : COUNT);
 		for (uint32_t i = 0; i < VERBS_BOUNCE_BUFFERS * verbs->profile->bounce_bytes; i++)
 			if (verbs->recv_bounce[i] != MARK || verbs->send_bounce[i] != MARK)
-				fail_msg("byte %u of a place was written", i);
+				fail_msg("byte %u of a bounce buffer was written", i);
 	}
 	/* The sender sees its stripes and the CTS, the receiver the announcement and the ends; both see every 16th
 	 * write of the ring. */
@@ -148,7 +149,7 @@ static void a_large_message_is_copied_by_nobody(void **state)
 
 /* Hides the completions of the receiver's second adapter. An end of the first message then waits there, while the
  * fifth, which has the same number, is announced over the first adapter. */
-static int tell_nothing(struct ibv_cq *queue, int most, struct ibv_wc *completions)
+static int hide_completions(struct ibv_cq *queue, int capacity, struct ibv_wc *completions)
 {
 	return 0;
 }
@@ -162,9 +163,9 @@ static void an_announcement_may_overtake_an_end(void **state)
 	pair_open(&pair, "verbs");
 	const struct verbs_endpoint *receiver = verbs_of(&pair, 1);
 	assert_int_equal(receiver->rail_count, 2);
-	struct ibv_context *quiet = receiver->rails[1].adapter->context;
-	const struct ibv_context_ops real = quiet->ops;
-	quiet->ops.poll_cq = tell_nothing;
+	struct ibv_context *hidden = receiver->rails[1].adapter->context;
+	const struct ibv_context_ops real = hidden->ops;
+	hidden->ops.poll_cq = hide_completions;
 	pattern_fill(from, BYTES, 1);
 	for (uint32_t i = 0; i < COUNT; i++) {
 		receives[i] = transfer_of(i, into + i * (size_t)BYTES, BYTES);
@@ -180,7 +181,7 @@ static void an_announcement_may_overtake_an_end(void **state)
 	pair.transport->progress(pair.ends[1].conduit);
 	assert_int_equal(receiver->in_matched, VERBS_LARGE_MAX);
 	assert_int_equal(receives[0].status, COLLET_PENDING);
-	quiet->ops = real;
+	hidden->ops = real;
 	for (uint32_t i = 0; i < COUNT; i++) {
 		assert_true(pair_settle(&pair, &receives[i]) && pair_settle(&pair, &sends[i]));
 		assert_int_equal(receives[i].status, COLLET_OK);
@@ -191,13 +192,13 @@ static void an_announcement_may_overtake_an_end(void **state)
 	pair_close(&pair);
 }
 
-static void look_at_views(const struct verbs_profile *shape)
+static void check_views(const struct verbs_profile *profile)
 {
-	const size_t most = verbs_max_small_bytes(shape), sizes[] = { 1, 8, 100, most / 2, most };
+	const size_t most = verbs_max_small_bytes(profile), sizes[] = { 1, 8, 100, most / 2, most };
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
 	const struct verbs_endpoint *receiver = verbs_of(&pair, 1);
-	assert_int_equal(receiver->profile->units, shape->units);
+	assert_int_equal(receiver->profile->units, profile->units);
 	uint8_t from[4096], into[4096];
 	for (uint64_t i = 0; i < 50; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
@@ -208,7 +209,8 @@ static void look_at_views(const struct verbs_profile *shape)
 		post_send(&pair.ends[0], &send);
 		assert_true(pair_settle(&pair, &receive));
 		const uint8_t *view = receive.view;
-		assert_true(view > receiver->ring && view + bytes <= receiver->ring + shape->units * VERBS_UNIT_BYTES);
+		assert_true(
+			view > receiver->ring && view + bytes <= receiver->ring + profile->units * VERBS_UNIT_BYTES);
 		assert_true(pattern_is(view, bytes, i));
 		receive.view = receive.data;  /* the engine does so after it has made a copy */
 		pair.transport->release_view(pair.ends[1].conduit, &receive);
@@ -219,9 +221,9 @@ static void look_at_views(const struct verbs_profile *shape)
 
 static void a_view_lies_in_the_ring(void **state)
 {
-	look_at_views(&collet_verbs_profile_wide);
+	check_views(&collet_verbs_profile_wide);
 	setenv("COLLET_VERBS_WIDE", "0", 1);
-	look_at_views(&collet_verbs_profile_lean);
+	check_views(&collet_verbs_profile_lean);
 	unsetenv("COLLET_VERBS_WIDE");
 }
 
@@ -244,31 +246,31 @@ static size_t driver_bytes(void)
 }
 
 /* Returns the bytes of one endpoint with its registered memory, and in *queues those of its queues in the driver. */
-static size_t weigh(const struct verbs_profile *shape, size_t *queues)
+static size_t measure_endpoint(const struct verbs_profile *profile, size_t *queues)
 {
 	struct pair pair = { 0 };
 	const size_t before = driver_bytes();
 	pair_open(&pair, "verbs");
 	const struct verbs_endpoint *verbs = verbs_of(&pair, 0);
-	assert_int_equal(verbs->profile->units, shape->units);
-	const size_t notices = verbs->memory_bytes - verbs_memory_bytes(shape);
+	assert_int_equal(verbs->profile->units, profile->units);
+	const size_t notices = verbs->memory_bytes - verbs_memory_bytes(profile);
 	assert_true(verbs_is_iwarp(verbs) ? notices <= 2048 : notices == 0);
-	assert_int_equal(verbs->qp_count, 1 + shape->data_qps);
+	assert_int_equal(verbs->qp_count, 1 + profile->data_qps);
 	*queues = (driver_bytes() - before) / 2;
 	const size_t own = pair.transport->endpoint_bytes + (verbs->memory_bytes + 4095) / 4096 * 4096;
-	print_message("a conduit takes %zu bytes, of them %zu registered, and %zu of queues in the driver\n", own,
+	print_message("an endpoint takes %zu bytes, of them %zu registered, and %zu of queues in the driver\n", own,
 		verbs->memory_bytes, *queues);
 	pair_close(&pair);
 	assert_true(driver_bytes() == before);
 	return own;
 }
 
-static void a_conduit_takes_64_kib(void **state)
+static void an_endpoint_takes_64_kib(void **state)
 {
 	size_t wide_queues, lean_queues;
-	const size_t wide = weigh(&collet_verbs_profile_wide, &wide_queues);
+	const size_t wide = measure_endpoint(&collet_verbs_profile_wide, &wide_queues);
 	setenv("COLLET_VERBS_WIDE", "0", 1);
-	const size_t lean = weigh(&collet_verbs_profile_lean, &lean_queues);
+	const size_t lean = measure_endpoint(&collet_verbs_profile_lean, &lean_queues);
 	unsetenv("COLLET_VERBS_WIDE");
 	assert_true(wide <= 65536);
 	assert_true(wide_queues > 0 && lean_queues > 0);
@@ -276,13 +278,13 @@ static void a_conduit_takes_64_kib(void **state)
 }
 
 /* If one end asks for the lean profile, both use it. */
-static void the_leaner_end_counts(void **state)
+static void both_ends_use_the_leaner_profile(void **state)
 {
 	for (int who = 0; who < 2; who++) {
 		struct pair pair = { 0 };
 		pair_open(&pair, "verbs");
 		pair.ends[who].offer->device->options.max_wide = 0;
-		open_again(&pair);
+		reopen(&pair);
 		uint8_t *from = malloc(300000), *into = malloc(300000);
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(verbs_of(&pair, i)->profile->units, collet_verbs_profile_lean.units);
@@ -307,11 +309,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_small_message_is_one_write),
-		cmocka_unit_test(a_large_message_is_copied_by_nobody),
+		cmocka_unit_test(a_large_message_is_not_copied),
 		cmocka_unit_test(an_announcement_may_overtake_an_end),
 		cmocka_unit_test(a_view_lies_in_the_ring),
-		cmocka_unit_test(a_conduit_takes_64_kib),
-		cmocka_unit_test(the_leaner_end_counts),
+		cmocka_unit_test(an_endpoint_takes_64_kib),
+		cmocka_unit_test(both_ends_use_the_leaner_profile),
 	};
 	return cmocka_run_group_tests_name("verbs", tests, NULL, NULL);
 }

@@ -14,47 +14,47 @@
 
 #include "verbs_ends.h"
 
-#define SHOWN __attribute__((visibility("default")))
+#define EXPORTED __attribute__((visibility("default")))
 
 /* ---- Intercepted calls ---------------------------------------------------------------------------------------- */
 
-static struct ibv_qp_attr asked_of_path, asked_of_sending;
+static struct ibv_qp_attr rtr_attributes, rts_attributes;
 
-SHOWN int ibv_modify_qp(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int mask)
+EXPORTED int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 {
 	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int) = NULL;
 	*(void **)&real = dlsym(RTLD_NEXT, "ibv_modify_qp");
 	if (attributes->qp_state == IBV_QPS_RTR)
-		asked_of_path = *attributes;
+		rtr_attributes = *attributes;
 	if (attributes->qp_state == IBV_QPS_RTS)
-		asked_of_sending = *attributes;
-	return real(pair, attributes, mask);
+		rts_attributes = *attributes;
+	return real(qp, attributes, mask);
 }
 
-static uint32_t inline_most = UINT32_MAX, pairs_left = UINT32_MAX;
+static uint32_t max_inline_bytes = UINT32_MAX, qps_left = UINT32_MAX;
 
-SHOWN struct ibv_qp *ibv_create_qp(struct ibv_pd *protection, struct ibv_qp_init_attr *wish)
+EXPORTED struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
 {
 	struct ibv_qp *(*real)(struct ibv_pd *, struct ibv_qp_init_attr *) = NULL;
 	*(void **)&real = dlsym(RTLD_NEXT, "ibv_create_qp");
-	errno = wish->cap.max_inline_data > inline_most ? EINVAL : ENOMEM;
-	if (wish->cap.max_inline_data > inline_most || pairs_left == 0)
+	errno = attributes->cap.max_inline_data > max_inline_bytes ? EINVAL : ENOMEM;
+	if (attributes->cap.max_inline_data > max_inline_bytes || qps_left == 0)
 		return NULL;
-	pairs_left--;
-	return real(protection, wish);
+	qps_left--;
+	return real(pd, attributes);
 }
 
 /* Contents of local_cpulist, as for adapters that are not virtual. NULL: the real file. */
-static const char *near_first, *near_second;
+static const char *first_cpulist, *second_cpulist;
 
-SHOWN FILE *fopen(const char *path, const char *mode)
+EXPORTED FILE *fopen(const char *path, const char *mode)
 {
 	FILE *(*real)(const char *, const char *) = NULL;
 	*(void **)&real = dlsym(RTLD_NEXT, "fopen");
-	const char *said = strstr(path, "rxe0/device/local_cpulist")   ? near_first
-			   : strstr(path, "rxe1/device/local_cpulist") ? near_second
-								       : NULL;
-	return said ? fmemopen((void *)said, strlen(said), "r") : real(path, mode);
+	const char *cpulist = strstr(path, "rxe0/device/local_cpulist")   ? first_cpulist
+			      : strstr(path, "rxe1/device/local_cpulist") ? second_cpulist
+									  : NULL;
+	return cpulist ? fmemopen((void *)cpulist, strlen(cpulist), "r") : real(path, mode);
 }
 
 /* ---- Options ---------------------------------------------------------------------------------------------------- */
@@ -66,19 +66,19 @@ static void options_reach_the_queue_pairs(void **state)
 		{"COLLET_VERBS_GID_INDEX", "0"}};
 	struct pair pair = {0};
 	pair_open(&pair, "verbs");
-	assert_int_equal(asked_of_path.ah_attr.grh.traffic_class, 0);
-	assert_int_equal(asked_of_path.ah_attr.sl, 0);
-	assert_int_equal(asked_of_path.ah_attr.grh.sgid_index, 1);
-	assert_true(asked_of_sending.retry_cnt < 7);
+	assert_int_equal(rtr_attributes.ah_attr.grh.traffic_class, 0);
+	assert_int_equal(rtr_attributes.ah_attr.sl, 0);
+	assert_int_equal(rtr_attributes.ah_attr.grh.sgid_index, 1);
+	assert_true(rts_attributes.retry_cnt < 7);
 	pair_close(&pair);
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
 		setenv(options[i][0], options[i][1], 1);
 	pair_open(&pair, "verbs");
-	assert_int_equal(asked_of_path.ah_attr.grh.traffic_class, 104);
-	assert_int_equal(asked_of_path.ah_attr.sl, 3);
-	assert_int_equal(asked_of_path.ah_attr.grh.sgid_index, 0);
-	assert_int_equal(asked_of_sending.timeout, 15);
-	assert_int_equal(asked_of_sending.retry_cnt, 5);
+	assert_int_equal(rtr_attributes.ah_attr.grh.traffic_class, 104);
+	assert_int_equal(rtr_attributes.ah_attr.sl, 3);
+	assert_int_equal(rtr_attributes.ah_attr.grh.sgid_index, 0);
+	assert_int_equal(rts_attributes.timeout, 15);
+	assert_int_equal(rts_attributes.retry_cnt, 5);
 	pair_close(&pair);
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
 		unsetenv(options[i][0]);
@@ -87,7 +87,7 @@ static void options_reach_the_queue_pairs(void **state)
 /* ---- Choice and shares ------------------------------------------------------------------------------------------ */
 
 /* Checks the adapters of a rank that runs on this CPU. */
-static void look_from(unsigned cpu, uint32_t count, const char *first)
+static void check_adapters_near(unsigned cpu, uint32_t count, const char *first)
 {
 	cpu_set_t all, one;
 	struct pair pair = {0};
@@ -105,30 +105,30 @@ static void look_from(unsigned cpu, uint32_t count, const char *first)
 
 static void the_nearest_adapters_are_chosen(void **state)
 {
-	near_first = "0-1\n";
-	near_second = "2,3\n";
-	look_from(1, 1, "rxe0");
-	look_from(3, 1, "rxe1");
-	near_second = "0,2-3\n";
-	look_from(0, 2, "rxe0");
-	near_first = near_second = "100-120\n"; /* no adapter is near */
-	look_from(0, 2, "rxe0");
-	near_first = near_second = NULL;
-	look_from(0, 2, "rxe0");
+	first_cpulist = "0-1\n";
+	second_cpulist = "2,3\n";
+	check_adapters_near(1, 1, "rxe0");
+	check_adapters_near(3, 1, "rxe1");
+	second_cpulist = "0,2-3\n";
+	check_adapters_near(0, 2, "rxe0");
+	first_cpulist = second_cpulist = "100-120\n"; /* no adapter is near */
+	check_adapters_near(0, 2, "rxe0");
+	first_cpulist = second_cpulist = NULL;
+	check_adapters_near(0, 2, "rxe0");
 }
 
-static uint64_t carried[2];
+static uint64_t sent_bytes[2];
 static struct {
 	const struct ibv_context *context;
 	struct ibv_context_ops real;
 } adapters[2];
 
-static int count_bytes(struct ibv_qp *pair, struct ibv_send_wr *request, struct ibv_send_wr **refused)
+static int count_bytes(struct ibv_qp *qp, struct ibv_send_wr *request, struct ibv_send_wr **refused)
 {
-	const int which = adapters[1].context == pair->context;
+	const int which = adapters[1].context == qp->context;
 	for (int i = 0; i < request->num_sge; i++)
-		carried[which] += request->sg_list[i].length;
-	return adapters[which].real.post_send(pair, request, refused);
+		sent_bytes[which] += request->sg_list[i].length;
+	return adapters[which].real.post_send(qp, request, refused);
 }
 
 static void adapters_share_by_their_rates(void **state)
@@ -144,7 +144,7 @@ static void adapters_share_by_their_rates(void **state)
 		}
 	/* Each end numbers both adapters in another order, so a fast one is connected to a slow one. The rate of the
 	 * slower end counts. */
-	open_again(&pair);
+	reopen(&pair);
 	struct verbs_endpoint *sender = verbs_of(&pair, 0);
 	for (uint32_t p = 1; p < sender->qp_count; p++)
 		assert_int_equal(sender->rates_mbps[p], 1000);
@@ -158,8 +158,8 @@ static void adapters_share_by_their_rates(void **state)
 	exchange(&pair, 1, from, into, BYTES);
 	for (uint32_t i = 0; i < 2; i++)
 		sender->rails[i].adapter->context->ops = adapters[i].real;
-	assert_true(carried[0] > BYTES / 4 * FAST - SLACK && carried[0] < BYTES / 4 * FAST + SLACK);
-	assert_true(carried[1] > BYTES / 4 - SLACK && carried[1] < BYTES / 4 + SLACK);
+	assert_true(sent_bytes[0] > BYTES / 4 * FAST - SLACK && sent_bytes[0] < BYTES / 4 * FAST + SLACK);
+	assert_true(sent_bytes[1] > BYTES / 4 - SLACK && sent_bytes[1] < BYTES / 4 + SLACK);
 	free(from);
 	free(into);
 	pair_close(&pair);
@@ -173,14 +173,14 @@ static void an_adapter_may_take_less_inline(void **state)
 	uint8_t from[300], into[300];
 	for (size_t i = 0; i < sizeof(most) / sizeof(most[0]); i++) {
 		struct pair pair = {0};
-		inline_most = most[i];
+		max_inline_bytes = most[i];
 		pair_open(&pair, "verbs");
 		assert_true(verbs_of(&pair, 0)->qps[0].inline_bytes <= most[i]);
 		for (uint64_t s = 0; s < 60; s++)
 			exchange(&pair, s, from, into, s * 5);
 		pair_close(&pair);
 	}
-	inline_most = UINT32_MAX;
+	max_inline_bytes = UINT32_MAX;
 }
 
 /* Checks that an endpoint cannot be opened, with this reason, and that nothing of it is left. */
@@ -188,8 +188,8 @@ static void assert_refused(struct pair *pair, const char *why)
 {
 	struct end *end = &pair->ends[0];
 	const struct collet_transport *transport = pair->transport;
-	struct collet_endpoint *made = aligned_alloc(64, (transport->endpoint_bytes + 63) & ~(size_t)63);
-	memset(made, 0, transport->endpoint_bytes);
+	struct collet_endpoint *endpoint = aligned_alloc(64, (transport->endpoint_bytes + 63) & ~(size_t)63);
+	memset(endpoint, 0, transport->endpoint_bytes);
 	pair_connect_tcp(pair);
 	const struct collet_endpoint_config config = { .self = &end->card,
 		.peer = &pair->ends[1].card,
@@ -201,35 +201,35 @@ static void assert_refused(struct pair *pair, const char *why)
 		.services = &collet_transport_services,
 		.device = end->offer->device };
 	pair->sockets[0] = -1;
-	made->transport = transport;
-	made->peer = pair->ends[1].card.rank;
-	made->channel = 4;
-	assert_int_equal(transport->open(made, &config), COLLET_ERR_TRANSPORT);
+	endpoint->transport = transport;
+	endpoint->peer = pair->ends[1].card.rank;
+	endpoint->channel = 4;
+	assert_int_equal(transport->open(endpoint, &config), COLLET_ERR_TRANSPORT);
 	if (!strstr(collet_last_error(), why))
 		fail_msg("%s", collet_last_error());
-	transport->close(made);
-	free(made);
+	transport->close(endpoint);
+	free(endpoint);
 }
 
-static void what_an_adapter_has_not_got_is_refused(void **state)
+static void missing_resources_are_refused(void **state)
 {
 	struct pair pair = {0};
 	uint8_t from[100], into[100];
 	pair_open(&pair, "verbs");
 	struct collet_device *device = pair.ends[0].offer->device;
-	for (pairs_left = 0; pairs_left < 3;) {
-		const uint32_t left = pairs_left;
+	for (qps_left = 0; qps_left < 3;) {
+		const uint32_t left = qps_left;
 		assert_refused(&pair, "no queue pair (has the adapter too many?)");
-		pairs_left = left + 1;
+		qps_left = left + 1;
 	}
-	pairs_left = UINT32_MAX;
+	qps_left = UINT32_MAX;
 	const int most = device->adapters[0].attributes.max_qp_wr;
 	device->adapters[0].attributes.max_qp_wr = 16;
 	assert_refused(&pair, "its queue pairs are too short");
 	device->adapters[0].attributes.max_qp_wr = most;
 	assert_int_equal(device->endpoint_count, 1);
 	exchange(&pair, 1, from, into, sizeof(from));
-	open_again(&pair);
+	reopen(&pair);
 	exchange(&pair, 2, from, into, sizeof(from));
 	pair_close(&pair);
 }
@@ -247,7 +247,7 @@ int main(void)
 		cmocka_unit_test(the_nearest_adapters_are_chosen),
 		cmocka_unit_test(adapters_share_by_their_rates),
 		cmocka_unit_test(an_adapter_may_take_less_inline),
-		cmocka_unit_test(what_an_adapter_has_not_got_is_refused),
+		cmocka_unit_test(missing_resources_are_refused),
 	};
 	return cmocka_run_group_tests_name("verbs, choice", tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static void another_adapter_takes_over(void **state)
 		struct verbs_adapter *lost = &pair.ends[who].offer->device->adapters[who];
 		const uint8_t port = lost->port;
 		lost->port = NO_PORT;
-		open_again(&pair);
+		reopen(&pair);
 		assert_int_equal(verbs_of(&pair, who)->rail_count, 1);
 		assert_int_equal(verbs_of(&pair, !who)->rail_count, 2);
 		assert_ptr_not_equal(verbs_of(&pair, who)->rails[0].adapter, lost);
@@ -35,7 +35,7 @@ static void another_adapter_takes_over(void **state)
 		exchange(&pair, 2, from, into, 100);
 		lost->port = port;
 	}
-	open_again(&pair);
+	reopen(&pair);
 	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
 	exchange(&pair, 3, from, into, BYTES);
 	free(from);
@@ -53,7 +53,7 @@ static void assert_says(const struct collet_transfer *transfer, collet_status st
 	assert_non_null(strstr(collet_last_error(), what));
 }
 
-static void break_pairs(struct verbs_endpoint *verbs)
+static void break_qps(struct verbs_endpoint *verbs)
 {
 	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
 	for (uint32_t p = 0; p < verbs->qp_count; p++)
@@ -61,7 +61,7 @@ static void break_pairs(struct verbs_endpoint *verbs)
 }
 
 /* Waits as the engine does, in short sleeps: some losses are only found by polling again. */
-static bool settle_asleep(struct end *end, const struct collet_transfer *transfer)
+static bool complete_asleep(struct end *end, const struct collet_transfer *transfer)
 {
 	const struct collet_transport *transport = end->conduit->transport;
 	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
@@ -75,8 +75,8 @@ static bool settle_asleep(struct end *end, const struct collet_transfer *transfe
 }
 
 /* Replaces functions of libibverbs for the module, to inject events that rxe never reports. */
-static struct ibv_async_event made_up;
-static struct ibv_context *made_up_on;   /* device of the injected event; NULL if there is none */
+static struct ibv_async_event injected;
+static struct ibv_context *injected_on;   /* device of the injected event; NULL if there is none */
 static unsigned acknowledged;
 
 __attribute__((visibility("default"))) int ibv_get_async_event(
@@ -84,10 +84,10 @@ __attribute__((visibility("default"))) int ibv_get_async_event(
 {
 	int (*real)(struct ibv_context *, struct ibv_async_event *) = NULL;
 	*(void **)&real = dlsym(RTLD_NEXT, "ibv_get_async_event");
-	if (made_up_on != context)
+	if (injected_on != context)
 		return real(context, event);
-	made_up_on = NULL;
-	*event = made_up;
+	injected_on = NULL;
+	*event = injected;
 	return 0;
 }
 
@@ -95,21 +95,21 @@ __attribute__((visibility("default"))) void ibv_ack_async_event(struct ibv_async
 {
 	void (*real)(struct ibv_async_event *) = NULL;
 	*(void **)&real = dlsym(RTLD_NEXT, "ibv_ack_async_event");
-	if (memcmp(event, &made_up, sizeof(made_up)) == 0)
+	if (memcmp(event, &injected, sizeof(injected)) == 0)
 		acknowledged++;
 	else
 		real(event);
 }
 
-static void make_up(struct ibv_context *context, struct ibv_async_event event)
+static void inject(struct ibv_context *context, struct ibv_async_event event)
 {
-	made_up = event;
-	made_up_on = context;
+	injected = event;
+	injected_on = context;
 	acknowledged = 0;
 }
 
 /* An event of a queue pair or completion queue ends its endpoint, with the text of the event, and no other endpoint. */
-static void what_an_adapter_tells_of_a_conduit_ends_it(void **state)
+static void a_fatal_event_ends_its_endpoint(void **state)
 {
 	static const struct {
 		enum ibv_event_type type;
@@ -134,18 +134,18 @@ static void what_an_adapter_tells_of_a_conduit_ends_it(void **state)
 		exchange(&pair, 1, from, into, sizeof(from));
 		struct collet_transfer receive = transfer_of(2, into, sizeof(into));
 		post_recv(&pair.ends[0], &receive);
-		make_up(hurt->rails[0].adapter->context, event);
+		inject(hurt->rails[0].adapter->context, event);
 		assert_true(end_settle(&pair.ends[0], &receive));
 		assert_says(&receive, COLLET_ERR_TRANSPORT, rows[i].says);
 		assert_says(&receive, COLLET_ERR_TRANSPORT, "rank 11 on beta");
 		assert_int_equal(acknowledged, 1);
-		open_again(&pair);
+		reopen(&pair);
 	}
 	pair_close(&pair);
 }
 
 /* A broken device ends the endpoints that use it, asleep or not. New endpoints do not use it. */
-static void a_broken_device_is_given_up(void **state)
+static void a_broken_device_is_abandoned(void **state)
 {
 	struct pair pair = { 0 };
 	uint8_t *from = malloc(300000), *into = malloc(300000);
@@ -153,11 +153,11 @@ static void a_broken_device_is_given_up(void **state)
 	struct verbs_adapter *broken = &pair.ends[0].offer->device->adapters[1];
 	struct collet_transfer receive = transfer_of(1, into, 100);
 	post_recv(&pair.ends[0], &receive);
-	make_up(broken->context, (struct ibv_async_event){ .event_type = IBV_EVENT_DEVICE_FATAL });
-	assert_true(settle_asleep(&pair.ends[0], &receive));
+	inject(broken->context, (struct ibv_async_event){ .event_type = IBV_EVENT_DEVICE_FATAL });
+	assert_true(complete_asleep(&pair.ends[0], &receive));
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "local catastrophic error");
 	assert_says(&receive, COLLET_ERR_TRANSPORT, broken->name);
-	open_again(&pair);
+	reopen(&pair);
 	assert_int_equal(verbs_of(&pair, 0)->rail_count, 1);
 	assert_ptr_not_equal(verbs_of(&pair, 0)->rails[0].adapter, broken);
 	exchange(&pair, 2, from, into, 300000);
@@ -174,7 +174,7 @@ static void run(const char *command)
 
 /* With a real event: a port that goes down wakes a sleeping rank, which probes at once. A port that comes back is used
  * again. */
-static void a_port_that_goes_is_heard_of(void **state)
+static void a_port_error_is_noticed(void **state)
 {
 	struct pair pair = { 0 };
 	uint8_t into[100], from[100];
@@ -185,7 +185,7 @@ static void a_port_that_goes_is_heard_of(void **state)
 	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
 	post_recv(&pair.ends[0], &receive);
 	run("ip link set net1 down");
-	assert_true(settle_asleep(&pair.ends[0], &receive));
+	assert_true(complete_asleep(&pair.ends[0], &receive));
 	assert_true(atomic_load(&device->port_errors) > 0);
 	assert_int_equal(verbs->port_errors_seen, atomic_load(&device->port_errors));
 	/* Either packets of this end cannot leave, or those of the other end are not answered. */
@@ -195,7 +195,7 @@ static void a_port_that_goes_is_heard_of(void **state)
 	assert_says(&receive, receive.status, "the port is down");
 	run("ip link set net1 up && ip route replace 10.77.0.1 dev net1 src 10.77.0.2 table 77 && "
 	    "for i in $(seq 200); do [ $(rdma link show | grep -c ' ACTIVE') = 2 ] && exit; sleep 0.05; done; exit 1");
-	open_again(&pair);
+	reopen(&pair);
 	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
 	exchange(&pair, 2, from, into, sizeof(from));
 	pair_close(&pair);
@@ -213,7 +213,7 @@ static int query_port_late(struct ibv_context *context, uint8_t port, struct ibv
 	return error;
 }
 
-static void a_port_is_not_called_active_that_has_just_gone(void **state)
+static void a_port_that_has_just_gone_is_not_called_active(void **state)
 {
 	for (unsigned late = 0; late < 2; late++) {
 		struct pair pair = { 0 };
@@ -225,7 +225,7 @@ static void a_port_is_not_called_active_that_has_just_gone(void **state)
 		query_port = context->query_port;
 		context->query_port = query_port_late;
 		stale_answers = late;
-		break_pairs(verbs_of(&pair, 0));
+		break_qps(verbs_of(&pair, 0));
 		assert_true(end_settle(&pair.ends[0], &receive));
 		context->query_port = query_port;
 		assert_says(&receive, COLLET_ERR_PEER_LOST, "the port is down");
@@ -234,7 +234,7 @@ static void a_port_is_not_called_active_that_has_just_gone(void **state)
 }
 
 /* The peer's process lives and its socket is open, but its adapter no longer answers, and this end only receives. */
-static void a_silent_adapter_is_found_out(void **state)
+static void a_silent_adapter_is_detected(void **state)
 {
 	for (unsigned asleep = 0; asleep < 2; asleep++) {
 		struct pair pair = { 0 };
@@ -242,9 +242,9 @@ static void a_silent_adapter_is_found_out(void **state)
 		uint8_t into[100];
 		struct collet_transfer receive = transfer_of(1, into, sizeof(into));
 		post_recv(&pair.ends[0], &receive);
-		break_pairs(verbs_of(&pair, 1));
+		break_qps(verbs_of(&pair, 1));
 		const int64_t began = collet_clock_ns();
-		assert_true(asleep ? settle_asleep(&pair.ends[0], &receive) : end_settle(&pair.ends[0], &receive));
+		assert_true(asleep ? complete_asleep(&pair.ends[0], &receive) : end_settle(&pair.ends[0], &receive));
 		assert_true(collet_clock_ns() - began < INT64_C(15000000000));
 		assert_says(&receive, COLLET_ERR_PEER_LOST, "transport retry counter exceeded");
 		assert_says(&receive, COLLET_ERR_PEER_LOST, "rxe");
@@ -255,7 +255,7 @@ static void a_silent_adapter_is_found_out(void **state)
 }
 
 /* Like a device that was removed: it reports neither completions nor errors. */
-static void an_adapter_that_completes_nothing_is_given_up(void **state)
+static void an_adapter_without_completions_is_lost(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
@@ -272,7 +272,7 @@ static void an_adapter_that_completes_nothing_is_given_up(void **state)
 	pair_close(&pair);
 }
 
-static void a_broken_queue_pair_is_told_at_both_ends(void **state)
+static void a_broken_queue_pair_fails_both_ends(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
@@ -282,7 +282,7 @@ static void a_broken_queue_pair_is_told_at_both_ends(void **state)
 		receives[i] = transfer_of(1, into[i], sizeof(into[i]));
 		post_recv(&pair.ends[i], &receives[i]);
 	}
-	break_pairs(verbs_of(&pair, 0));
+	break_qps(verbs_of(&pair, 0));
 	assert_true(end_settle(&pair.ends[0], &receives[0]));
 	assert_says(&receives[0], COLLET_ERR_PEER_LOST, "Work Request Flushed Error");
 	assert_true(end_settle(&pair.ends[1], &receives[1]));
@@ -312,7 +312,7 @@ static void nobody_waits_for_a_peer_that_has_closed(void **state)
 	assert_true(least < INT64_C(700000000));  /* less than the second that it waits for a live peer */
 }
 
-static void what_is_no_message_ends_the_connection(void **state)
+static void an_invalid_message_ends_the_connection(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
@@ -339,15 +339,15 @@ int main(void)
 	setenv("COLLET_VERBS_TIMEOUT", "14", 1);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_adapter_takes_over),
-		cmocka_unit_test(what_an_adapter_tells_of_a_conduit_ends_it),
-		cmocka_unit_test(a_broken_device_is_given_up),
-		cmocka_unit_test(a_port_that_goes_is_heard_of),
-		cmocka_unit_test(a_port_is_not_called_active_that_has_just_gone),
-		cmocka_unit_test(a_silent_adapter_is_found_out),
-		cmocka_unit_test(an_adapter_that_completes_nothing_is_given_up),
-		cmocka_unit_test(a_broken_queue_pair_is_told_at_both_ends),
+		cmocka_unit_test(a_fatal_event_ends_its_endpoint),
+		cmocka_unit_test(a_broken_device_is_abandoned),
+		cmocka_unit_test(a_port_error_is_noticed),
+		cmocka_unit_test(a_port_that_has_just_gone_is_not_called_active),
+		cmocka_unit_test(a_silent_adapter_is_detected),
+		cmocka_unit_test(an_adapter_without_completions_is_lost),
+		cmocka_unit_test(a_broken_queue_pair_fails_both_ends),
 		cmocka_unit_test(nobody_waits_for_a_peer_that_has_closed),
-		cmocka_unit_test(what_is_no_message_ends_the_connection),
+		cmocka_unit_test(an_invalid_message_ends_the_connection),
 	};
 	return cmocka_run_group_tests_name("verbs, faults", tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 
 /* ---- Registration --------------------------------------------------------------------------------------------- */
 
-static void *learn(const struct end *end, void *first, size_t bytes)
+static void *announce(const struct end *end, void *first, size_t bytes)
 {
 	const struct collet_memory memory = {
 		.base = first, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
@@ -25,7 +25,7 @@ static void *learn(const struct end *end, void *first, size_t bytes)
 	return registration;
 }
 
-static void only_memory_whose_end_is_told_stays_registered(void **state)
+static void only_announced_memory_stays_registered(void **state)
 {
 	enum { BYTES = 300000 };
 	struct pair pair = { 0 };
@@ -35,8 +35,8 @@ static void only_memory_whose_end_is_told_stays_registered(void **state)
 	exchange(&pair, 1, from, into, BYTES);
 	assert_int_equal(device->pinned_bytes, 0);
 
-	struct verbs_region *whole = learn(&pair.ends[0], from, 2 * BYTES);
-	struct verbs_region *part = learn(&pair.ends[0], from + BYTES / 2, BYTES);
+	struct verbs_region *whole = announce(&pair.ends[0], from, 2 * BYTES);
+	struct verbs_region *part = announce(&pair.ends[0], from + BYTES / 2, BYTES);
 	assert_int_equal(device->pinned_bytes, 0);  /* not before it is used */
 	exchange(&pair, 2, from, into, BYTES);
 	assert_null(part->mrs[0]);
@@ -61,7 +61,7 @@ static void only_memory_whose_end_is_told_stays_registered(void **state)
 	pair_close(&pair);
 }
 
-static void what_nobody_may_write_can_be_sent(void **state)
+static void read_only_memory_can_be_sent(void **state)
 {
 	enum { BYTES = 300000 };
 	struct pair pair = { 0 };
@@ -82,7 +82,7 @@ static void what_nobody_may_write_can_be_sent(void **state)
 	pair_close(&pair);
 }
 
-static void no_more_is_kept_than_allowed(void **state)
+static void cached_registrations_are_bounded(void **state)
 {
 	enum { BYTES = 100000, COUNT = 8, MOST = 3 * BYTES };
 	struct pair pair = { 0 };
@@ -93,7 +93,7 @@ static void no_more_is_kept_than_allowed(void **state)
 	void *registrations[COUNT];
 	for (unsigned i = 0; i < COUNT; i++) {
 		from[i] = malloc(BYTES);
-		registrations[i] = learn(&pair.ends[0], from[i], BYTES);
+		registrations[i] = announce(&pair.ends[0], from[i], BYTES);
 	}
 	for (unsigned i = 0; i < 3 * COUNT; i++) {
 		exchange(&pair, i, from[i * 5 % COUNT], into, BYTES);
@@ -110,7 +110,7 @@ static void no_more_is_kept_than_allowed(void **state)
 }
 
 /* Registration fails, as at the limit of locked memory: at the sender, at the receiver, at both. */
-static void what_cannot_be_registered_is_staged(void **state)
+static void unregistered_memory_is_bounced(void **state)
 {
 	static const size_t sizes[] = { 4065, 4097, 8192, 8193, 100003 };  /* bounce buffers have 4096 bytes */
 	enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), LARGEST = 100003, COUNT = 6 };
@@ -149,18 +149,18 @@ static void what_cannot_be_registered_is_staged(void **state)
 /* ---- GPU memory, without a GPU ----------------------------------------------------------------------------------- */
 
 /* Replaces the function of libibverbs, because rxe does not support dma-bufs: registers the pages of a memfd. */
-static bool takes_dmabufs;
+static bool supports_dmabufs;
 
 __attribute__((visibility("default"))) struct ibv_mr *ibv_reg_dmabuf_mr(
-	struct ibv_pd *protection, uint64_t offset, size_t bytes, uint64_t address, int fd, int access)
+	struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t address, int fd, int access)
 {
 	struct ibv_mr *(*real)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int) = NULL;
 	*(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr");
-	if (!takes_dmabufs)
-		return real(protection, offset, bytes, address, fd, access);
+	if (!supports_dmabufs)
+		return real(pd, offset, bytes, address, fd, access);
 	void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
 	struct ibv_mr *registered =
-		pages != MAP_FAILED ? ibv_reg_mr_iova(protection, pages, bytes, address, (unsigned)access) : NULL;
+		pages != MAP_FAILED ? ibv_reg_mr_iova(pd, pages, bytes, address, (unsigned)access) : NULL;
 	if (pages != MAP_FAILED)
 		munmap(pages, bytes);  /* registered pages stay */
 	return registered;
@@ -213,7 +213,7 @@ static void an_adapter_without_dmabufs_refuses_gpu_memory(void **state)
 	pair_close(&pair);
 }
 
-static bool takes(struct pair *pair, int end, const void *data, uint64_t bytes)
+static bool accepts(struct pair *pair, int end, const void *data, uint64_t bytes)
 {
 	return pair->ends[end].offer->transport->accepts_gpu(pair->ends[end].conduit, data, bytes);
 }
@@ -225,7 +225,7 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 	struct pair pair = { 0 };
 	struct gpu gpus[2];
 	pair_open(&pair, "verbs");
-	takes_dmabufs = true;
+	supports_dmabufs = true;
 	for (int end = 0; end < 2; end++) {
 		struct collet_device *device = pair.ends[end].offer->device;
 		gpus[end] = make_gpu(BYTES, end ? OFFSET : 0);
@@ -240,7 +240,7 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 		struct collet_transfer send = transfer_of(i, from + at, bytes);
 		struct collet_transfer receive = transfer_of(i, into + 2 * at, bytes);
 		send.flags = receive.flags = COLLET_TRANSFER_GPU;
-		assert_true(takes(&pair, 0, from + at, bytes) && takes(&pair, 1, into + 2 * at, bytes));
+		assert_true(accepts(&pair, 0, from + at, bytes) && accepts(&pair, 1, into + 2 * at, bytes));
 		pattern_fill(gpus[0].pages + at, bytes, i);
 		post_recv(&pair.ends[1], &receive);
 		post_send(&pair.ends[0], &send);
@@ -254,12 +254,12 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 		assert_int_equal(device->pinned_bytes, 0);
 		free_gpu(&gpus[end]);
 	}
-	takes_dmabufs = false;
+	supports_dmabufs = false;
 	pair_close(&pair);
 }
 
 /* Short messages, and memory that is not registered, are refused: the engine moves them through host memory. */
-static void gpu_memory_is_taken_message_by_message(void **state)
+static void gpu_memory_is_accepted_by_message(void **state)
 {
 	enum { BYTES = 75 * 4096 + 5 };  /* the last write is short enough to be inline */
 	struct pair pair = { 0 };
@@ -267,15 +267,15 @@ static void gpu_memory_is_taken_message_by_message(void **state)
 	struct collet_device *device = pair.ends[0].offer->device;
 	struct gpu gpu = make_gpu(BYTES, 0);
 	uint8_t *first = gpu.memory.base, *host = malloc(BYTES);
-	assert_false(takes(&pair, 0, first, BYTES));
-	takes_dmabufs = true;
+	assert_false(accepts(&pair, 0, first, BYTES));
+	supports_dmabufs = true;
 	assert_int_equal(pair.ends[0].offer->transport->memory_register(device, &gpu.memory, &gpu.registration),
 		COLLET_OK);
-	assert_true(takes(&pair, 0, first, BYTES));
-	assert_true(takes(&pair, 0, first + 1, BYTES - 1));
-	assert_false(takes(&pair, 0, first + 1, BYTES));
-	assert_false(takes(&pair, 0, first, 100));
-	assert_false(takes(&pair, 0, host, BYTES));
+	assert_true(accepts(&pair, 0, first, BYTES));
+	assert_true(accepts(&pair, 0, first + 1, BYTES - 1));
+	assert_false(accepts(&pair, 0, first + 1, BYTES));
+	assert_false(accepts(&pair, 0, first, 100));
+	assert_false(accepts(&pair, 0, host, BYTES));
 	/* From a GPU to a receiver that cannot register memory: through its bounce buffers, written by the adapter. */
 	pair.ends[1].offer->device->options.max_pinned_bytes = 0;
 	struct collet_transfer send = transfer_of(1, first, BYTES), receive = transfer_of(1, host, BYTES);
@@ -293,13 +293,13 @@ static void gpu_memory_is_taken_message_by_message(void **state)
 	assert_true(pair_settle(&pair, &send));
 	assert_int_equal(send.status, COLLET_ERR_ARGUMENT);
 	assert_non_null(strstr(collet_last_error(), "deregistered before a message there had completed"));
-	takes_dmabufs = false;
+	supports_dmabufs = false;
 	free_gpu(&gpu);
 	free(host);
 	pair_close(&pair);
 }
 
-static void no_write_is_longer_than_an_adapter_takes(void **state)
+static void no_write_is_longer_than_an_adapter_allows(void **state)
 {
 	enum { BYTES = (1 << 20) + 17, MOST = 8192 };
 	struct pair pair = { 0 };
@@ -323,14 +323,14 @@ static void no_write_is_longer_than_an_adapter_takes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(only_memory_whose_end_is_told_stays_registered),
-		cmocka_unit_test(what_nobody_may_write_can_be_sent),
-		cmocka_unit_test(no_more_is_kept_than_allowed),
-		cmocka_unit_test(what_cannot_be_registered_is_staged),
+		cmocka_unit_test(only_announced_memory_stays_registered),
+		cmocka_unit_test(read_only_memory_can_be_sent),
+		cmocka_unit_test(cached_registrations_are_bounded),
+		cmocka_unit_test(unregistered_memory_is_bounced),
 		cmocka_unit_test(an_adapter_without_dmabufs_refuses_gpu_memory),
 		cmocka_unit_test(gpu_memory_is_sent_and_received_in_place),
-		cmocka_unit_test(gpu_memory_is_taken_message_by_message),
-		cmocka_unit_test(no_write_is_longer_than_an_adapter_takes),
+		cmocka_unit_test(gpu_memory_is_accepted_by_message),
+		cmocka_unit_test(no_write_is_longer_than_an_adapter_allows),
 	};
 	return cmocka_run_group_tests_name("verbs, memory", tests, NULL, NULL);
 }

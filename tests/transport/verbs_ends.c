@@ -22,7 +22,7 @@ void exchange(struct pair *pair, uint64_t sequence, uint8_t *from, uint8_t *into
 	assert_true(pattern_is(into, bytes, sequence));
 }
 
-void open_again(struct pair *pair)
+void reopen(struct pair *pair)
 {
 	for (int i = 0; i < 2; i++) {
 		pair->transport->close(pair->ends[i].conduit);

@@ -24,6 +24,6 @@ static inline void post_recv(struct end *end, struct collet_transfer *transfer)
 /* Sends a message from end 0 to end 1 and checks it. */
 void exchange(struct pair *pair, uint64_t sequence, uint8_t *from, uint8_t *into, size_t bytes);
 /* Closes both endpoints and opens new ones on the same devices. */
-void open_again(struct pair *pair);
+void reopen(struct pair *pair);
 
 #endif
