@@ -128,11 +128,11 @@ bool collet_verbs_post_receives(struct verbs_qp *qp, uint32_t count)
 			requests[i] = (struct ibv_recv_wr){ .next = i + 1 < count_now ? &requests[i + 1] : NULL };
 			if (!qp->notices)
 				continue;
-			const uint32_t place = qp->notice_next++ % qp->notice_count;
-			parts[i] = (struct ibv_sge){ .addr = (uintptr_t)&qp->notices[place],
-				.length = sizeof(qp->notices[place]),
+			const uint32_t slot = qp->notice_next++ % qp->notice_count;
+			parts[i] = (struct ibv_sge){ .addr = (uintptr_t)&qp->notices[slot],
+				.length = sizeof(qp->notices[slot]),
 				.lkey = qp->notice_lkey };
-			requests[i].wr_id = place;
+			requests[i].wr_id = slot;
 			requests[i].sg_list = &parts[i];
 			requests[i].num_sge = 1;
 		}

@@ -189,9 +189,9 @@ static inline bool verbs_is_iwarp(const struct verbs_endpoint *verbs)
 	return verbs->device->is_iwarp;
 }
 
-static inline uint64_t verbs_memory_offset(const struct verbs_endpoint *verbs, const void *place)
+static inline uint64_t verbs_memory_offset(const struct verbs_endpoint *verbs, const void *address)
 {
-	return (uint64_t)((const uint8_t *)place - (const uint8_t *)verbs->memory);
+	return (uint64_t)((const uint8_t *)address - (const uint8_t *)verbs->memory);
 }
 
 /* verbs_connect.c */
