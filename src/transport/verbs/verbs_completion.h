@@ -18,13 +18,16 @@ struct verbs_write {
 	bool has_immediate;
 	uint32_t immediate;
 	bool is_signalled;               /* first queue pair: asks for a completion; on the others every write does */
-	uint32_t tag;                    /* returned by the completion: TAG_* in 8 bits, data of the caller above */
+	uint32_t tag;                    /* returned by the completion: VERBS_TAG_* in 8 bits, data of the caller above */
 };
+
 enum { VERBS_TAG_RING, VERBS_TAG_EMPTY, VERBS_TAG_PROBE, VERBS_TAG_FLUSH, VERBS_TAG_DATA };
+
 static inline bool collet_verbs_has_room(const struct verbs_qp *qp)
 {
 	return qp->posted - qp->completed < qp->depth;
 }
+
 /* Posts a write; the queue must have room. A failure marks the endpoint as lost. */
 void collet_verbs_post_write(struct verbs_endpoint *verbs, uint32_t qp, const struct verbs_write *write);
 /* Posts a probe: an empty write (iWARP: a small read) that completes if the peer's adapter answers. */
