@@ -215,10 +215,10 @@ collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size
 	/* Blocks of a page or more own whole pages, so that freeing can return them. */
 	const size_t rounded = round_up(bytes ? bytes : 1, bytes >= PAGE_BYTES ? PAGE_BYTES : COLLET_ARENA_ALIGN);
 	pthread_mutex_lock(&arena->lock);
-	const bool taken = alloc_block(arena, rounded, alignment_of(bytes), &offset);
+	const bool allocated = alloc_block(arena, rounded, alignment_of(bytes), &offset);
 	const size_t used = arena->used_bytes;
 	pthread_mutex_unlock(&arena->lock);
-	if (!taken)
+	if (!allocated)
 		return collet_fail(COLLET_ERR_MEMORY,
 			"collet_mem_alloc of %zu bytes: no gap of that size, %zu of the arena's %zu bytes are in use",
 			bytes, used, arena->bytes);
@@ -296,10 +296,10 @@ bool collet_arena_in_block(struct collet_arena *arena, const void *block, const 
 		return false;
 	pthread_mutex_lock(&arena->lock);
 	const size_t index = find_block(arena, (size_t)first);
-	const bool inside =
+	const bool is_inside =
 		index < arena->block_count && offset >= first && offset - first < arena->blocks[index].bytes;
 	pthread_mutex_unlock(&arena->lock);
-	return inside;
+	return is_inside;
 }
 
 static struct collet_arena_map *find_peer_map(struct collet_arena *arena, const struct stat *file)
@@ -385,12 +385,12 @@ void collet_arena_map_unref(struct collet_arena_map *map)
 		pthread_mutex_lock(&list->lock);
 	/* Release: this holder's reads are over. Acquire, pairing with the others' release: their reads are over before
 	 * the unmap. */
-	const bool last = atomic_fetch_sub_explicit(&map->refcount, 1, memory_order_acq_rel) == 1;
-	if (last && list)
+	const bool is_last = atomic_fetch_sub_explicit(&map->refcount, 1, memory_order_acq_rel) == 1;
+	if (is_last && list)
 		unlink_peer_map(list, map);
 	if (list)
 		pthread_mutex_unlock(&list->lock);
-	if (!last)
+	if (!is_last)
 		return;
 	munmap(map->base, map->bytes);
 	free(map);

@@ -103,7 +103,7 @@ static const char *first_missing_slot(const struct collet_transport *table)
 	if (!table->open)
 		return "open";
 	if (!table->open_progress)
-		return "opening";
+		return "open_progress";
 	if (!table->close)
 		return "close";
 	if (!table->post_send)
@@ -111,7 +111,7 @@ static const char *first_missing_slot(const struct collet_transport *table)
 	if (!table->post_recv)
 		return "post_recv";
 	if (!table->release_view)
-		return "release";
+		return "release_view";
 	if (!table->progress)
 		return "progress";
 	if (!table->peek)
@@ -125,7 +125,7 @@ static const char *first_missing_slot(const struct collet_transport *table)
 	if (!table->memory_register != !table->memory_deregister)
 		return table->memory_register ? "memory_deregister" : "memory_register";
 	if (!table->try_send != !table->try_recv)
-		return table->try_send ? "recv_now" : "send_now";
+		return table->try_send ? "try_recv" : "try_send";
 	if (table->accepts_gpu && !table->memory_register)
 		return "memory_register";
 	return table->memory_register && !table->device_open ? "device_open" : NULL;
@@ -139,19 +139,19 @@ static collet_status copy_table(struct collet_transport *copy, const struct coll
 	if (table->version != COLLET_TRANSPORT_VERSION)
 		return collet_fail(COLLET_ERR_CONFIG,
 			"%s is for version %u of the transport contract, this library has version %d; one of the two "
-			"must be built anew",
+			"must be rebuilt",
 			file, table->version, COLLET_TRANSPORT_VERSION);
 	if (table->bytes < MIN_TABLE_BYTES)
-		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: its table has %u bytes, of at least %d", file,
+		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: its table has %u bytes, less than %d", file,
 			table->bytes, MIN_TABLE_BYTES);
 	memset(copy, 0, sizeof(*copy));
 	memcpy(copy, table, table->bytes < sizeof(*copy) ? table->bytes : sizeof(*copy));
 	if (!copy->name || strcmp(copy->name, name) != 0)
-		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: by its table it is \"%s\"", file,
+		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: its table is named \"%s\"", file,
 			copy->name ? copy->name : "");
 	if (copy->endpoint_bytes < sizeof(struct collet_endpoint))
 		return collet_fail(COLLET_ERR_CONFIG,
-			"%s is broken: a conduit of %zu bytes has no room for its head of %zu", file,
+			"%s is broken: its endpoints have %zu bytes, less than struct collet_endpoint (%zu)", file,
 			copy->endpoint_bytes, sizeof(struct collet_endpoint));
 	const char *gap = first_missing_slot(copy);
 	if (gap)

@@ -73,7 +73,7 @@ static collet_status open_device(struct collet_transport_instance *instance, con
 	instance->info.description[sizeof(instance->info.description) - 1] = '\0';
 	if (instance->info.peer_data_bytes > sizeof(instance->info.peer_data))
 		return collet_fail(COLLET_ERR_TRANSPORT,
-			"transport %s: puts %u bytes on the card, which has room for %zu", instance->name,
+			"transport %s: publishes %u bytes of peer data, but only %zu fit", instance->name,
 			instance->info.peer_data_bytes, sizeof(instance->info.peer_data));
 	return COLLET_OK;
 }
@@ -229,7 +229,7 @@ static collet_status fill_peer_info(const struct collet_transport_set *set, stru
 		struct collet_peer_transport *row = &peer_info->transports[i - 1];
 		if (instance->info.peer_data_bytes > sizeof(peer_info->data) - used)
 			return collet_fail(COLLET_ERR_CONFIG,
-				"transport %s: no room is left on the rank's card for its %u bytes; name fewer "
+				"transport %s: no room is left in the rank's peer info for its %u bytes; name fewer "
 				"transports in COLLET_TRANSPORT",
 				instance->name, instance->info.peer_data_bytes);
 		strcpy(row->name, instance->name);

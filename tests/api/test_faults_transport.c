@@ -38,8 +38,8 @@ struct fault {
 
 /* A lost peer is doubted for a second, lest somebody knows better; what is dropped shows at the deadline. */
 static const struct fault faults[] = {
-	{ "fail", "failed by intent at message", COLLET_ERR_TRANSPORT, 0, 0, 5000 },
-	{ "lose", "lost by intent at message", COLLET_ERR_PEER_LOST, 0, 0, 10000 },
+	{ "fail", "failed on purpose at message", COLLET_ERR_TRANSPORT, 0, 0, 5000 },
+	{ "lose", "lost on purpose at message", COLLET_ERR_PEER_LOST, 0, 0, 10000 },
 	{ "drop", NULL, COLLET_ERR_TIMEOUT, INT64_C(1500000000), 1000, 10000 },
 };
 enum { FAULTS = sizeof(faults) / sizeof(faults[0]) };

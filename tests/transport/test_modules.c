@@ -62,18 +62,18 @@ static const struct {
 	collet_status status;
 	const char *why;
 } rows[] = {
-	{ "version", COLLET_ERR_CONFIG, "is for version 99 of the transport contract, this library has version 1" },
+	{ "version", COLLET_ERR_CONFIG, "is for version 99 of the transport contract, this library has version 2" },
 	{ "short", COLLET_ERR_CONFIG, "its table has" },
-	{ "name", COLLET_ERR_CONFIG, "by its table it is \"other\"" },
-	{ "head", COLLET_ERR_CONFIG, "has no room for its head" },
+	{ "name", COLLET_ERR_CONFIG, "its table is named \"other\"" },
+	{ "head", COLLET_ERR_CONFIG, "less than struct collet_endpoint" },
 	{ "gap", COLLET_ERR_CONFIG, "post_recv is missing" },
 	{ "half", COLLET_ERR_CONFIG, "device_close is missing" },
-	{ "now", COLLET_ERR_CONFIG, "recv_now is missing" },
+	{ "now", COLLET_ERR_CONFIG, "try_recv is missing" },
 	{ "reach", COLLET_ERR_CONFIG, "memory_register is missing" },
 	{ "symbol", COLLET_ERR_CONFIG, "does not export collet_transport_module" },
 	{ "unresolved", COLLET_ERR_CONFIG, "collet_no_such_function" },
 	{ "device", COLLET_ERR_UNSUPPORTED, "no adapter of this kind in /sys/class/adapters" },
-	{ "card", COLLET_ERR_TRANSPORT, "bytes on the card, which has room for" },
+	{ "card", COLLET_ERR_TRANSPORT, "bytes of peer data, but only" },
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 

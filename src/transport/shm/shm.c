@@ -59,12 +59,12 @@ static void warn_of_stopped_writer(struct shm_endpoint *shm, uint64_t number)
 {
 	const struct shm_cell *slot = shm_rtr_slot(shm->out_rtrs, number);
 	const uint64_t bytes = atomic_load_explicit(&slot->word[3], memory_order_relaxed);
-	const bool known = atomic_load_explicit(&slot->word[0], memory_order_relaxed) == number;
+	const bool is_known = atomic_load_explicit(&slot->word[0], memory_order_relaxed) == number;
 	char name[160];
 	collet_log(shm->log, COLLET_LOG_WARN,
 		"shm: %s was stopped while it wrote into this rank's memory: up to %llu bytes of the call's result "
 		"may still change when it goes on (kill it, or do not use that memory before it has)",
-		collet_shm_peer_name(shm, name, sizeof(name)), (unsigned long long)(known ? bytes : 0));
+		collet_shm_peer_name(shm, name, sizeof(name)), (unsigned long long)(is_known ? bytes : 0));
 }
 
 /* Waits until the peer no longer touches this rank's memory. A copy in progress ends by itself, and no other starts. A
@@ -156,9 +156,9 @@ static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *
 		return;
 	transfer->status = COLLET_PENDING;
 	endpoint->posted++;
-	const bool first = !shm->sends.first;
+	const bool is_first = !shm->sends.first;
 	collet_transfer_queue_add(&shm->sends, transfer);
-	if (first)
+	if (is_first)
 		collet_shm_send_some(shm);
 }
 
@@ -178,9 +178,9 @@ static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *
 	endpoint->posted++;
 	collet_shm_publish_rtr(shm, transfer);
 	shm->in_posted++;
-	const bool first = !shm->receives.first;
+	const bool is_first = !shm->receives.first;
 	collet_transfer_queue_add(&shm->receives, transfer);
-	if (first)
+	if (is_first)
 		(void)collet_shm_receive(shm, false);
 }
 
@@ -213,8 +213,8 @@ static uint32_t check_idle_peer(struct shm_endpoint *shm)
 		return completed;
 	if (shm->endpoint.posted == 0 && collet_shm_has_next_cell(shm))
 		return completed; /* the next poll finds it */
-	const bool closed = atomic_load_explicit(&shm->theirs->closed, memory_order_relaxed) != 0;
-	return collet_shm_lose_peer(shm, closed ? "has closed its connection" : "has died (its socket has hung up)");
+	const bool is_closed = atomic_load_explicit(&shm->theirs->closed, memory_order_relaxed) != 0;
+	return collet_shm_lose_peer(shm, is_closed ? "has closed its connection" : "has died (its socket has hung up)");
 }
 
 static uint32_t progress(struct collet_endpoint *endpoint)

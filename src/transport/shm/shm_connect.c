@@ -47,11 +47,11 @@ static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
 {
 	if (shm->inbox.magic != HELLO_MAGIC || shm->inbox.type != kind)
 		return collet_shm_fail_peer(
-			shm, COLLET_ERR_TRANSPORT, "it speaks something else than this version of shm");
+			shm, COLLET_ERR_TRANSPORT, "it uses another version of shm");
 	return COLLET_OK;
 }
 
-/* ---- What a hello brings ------------------------------------------------------------------------------------ */
+/* ---- Received hellos ---------------------------------------------------------------------------------------- */
 
 /* True if this process can read the memory of pid, and it is the peer. Stores pid as the peer's then. */
 static bool probe_cma(struct shm_endpoint *shm, pid_t pid)
@@ -106,7 +106,7 @@ static collet_status accept_wake(struct shm_endpoint *shm, uint32_t *next_fd)
 {
 	shm->peer_event_fd = collet_shm_next_descriptor(shm, next_fd);
 	if (shm->peer_event_fd < 0)
-		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "its wake descriptor did not come");
+		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "its wake descriptor is missing");
 	return COLLET_OK;
 }
 
@@ -147,7 +147,7 @@ static collet_status map_region(struct shm_endpoint *shm, int fd, unsigned side)
 {
 	struct shm_region *region = mmap(NULL, SHM_REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (region == MAP_FAILED)
-		return collet_shm_fail_system(shm, "mapping the segment");
+		return collet_shm_fail_system(shm, "mapping the shared region");
 	attach_region(shm, region, side);
 	return COLLET_OK;
 }
@@ -160,7 +160,7 @@ static collet_status create_region(struct shm_endpoint *shm, int *fd)
 		return collet_shm_fail_system(shm, "memfd_create");
 	if (ftruncate(*fd, SHM_REGION_BYTES) != 0 ||
 		fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-		const collet_status status = collet_shm_fail_system(shm, "sizing and sealing the segment");
+		const collet_status status = collet_shm_fail_system(shm, "sizing and sealing the shared region");
 		close(*fd);
 		return status;
 	}
@@ -183,7 +183,7 @@ static void unref_region(struct shm_region *region, bool counted)
 static collet_status accept_region(struct shm_endpoint *shm, uint32_t *next_fd)
 {
 	if (!(shm->inbox.flags & HELLO_REGION))
-		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "it sent no segment");
+		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "it sent no shared region");
 	if (shm->is_same_process) {
 		shm->inbox.flags &= ~(uint32_t)HELLO_REGION;   /* claimed; see discard_unread_hellos() */
 		attach_region(shm, (struct shm_region *)(uintptr_t)shm->inbox.region, 0);
@@ -193,17 +193,17 @@ static collet_status accept_region(struct shm_endpoint *shm, uint32_t *next_fd)
 	const int fd = collet_shm_next_descriptor(shm, next_fd);
 	collet_status status;
 	if (fd < 0)
-		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the segment's descriptor did not come");
+		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the shared region's descriptor is missing");
 	if (fstat(fd, &file) != 0 || file.st_size < SHM_REGION_BYTES || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK))
 		status = collet_shm_fail_peer(
-			shm, COLLET_ERR_TRANSPORT, "its segment is not a sealed memfd of the right size");
+			shm, COLLET_ERR_TRANSPORT, "its shared region is not a sealed memfd of the right size");
 	else
 		status = map_region(shm, fd, 0);
 	close(fd);
 	return status;
 }
 
-/* ---- The states --------------------------------------------------------------------------------------------- */
+/* ---- Connection states -------------------------------------------------------------------------------------- */
 
 static struct shm_hello make_hello(const struct shm_endpoint *shm, uint32_t kind, uint32_t flags)
 {
@@ -285,15 +285,15 @@ static collet_status send_first_hello(struct shm_endpoint *shm)
 /* Fails because the socket is full. A new socket carries nothing else, so it will never have room. */
 static collet_status fail_socket_full(const struct shm_endpoint *shm)
 {
-	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message");
+	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket is full");
 }
 
 static collet_status send_reply(struct shm_endpoint *shm, uint32_t flags)
 {
 	struct shm_hello reply = make_hello(shm, KIND_REPLY, flags | HELLO_REGION);
-	int fds[SHM_HELLO_DESCRIPTORS], segment_fd;
+	int fds[SHM_HELLO_DESCRIPTORS], region_fd;
 	uint32_t count = 0;
-	collet_status status = create_region(shm, &segment_fd);
+	collet_status status = create_region(shm, &region_fd);
 	if (status != COLLET_OK)
 		return status;
 	fds[count++] = shm->wake->event_fd;
@@ -301,9 +301,9 @@ static collet_status send_reply(struct shm_endpoint *shm, uint32_t flags)
 	if (shm->is_same_process)
 		reply.region = (uintptr_t)shm->region;
 	else
-		fds[count++] = segment_fd;
+		fds[count++] = region_fd;
 	status = collet_shm_send_hello(shm, &reply, fds, count);
-	close(segment_fd);
+	close(region_fd);
 	if (status == COLLET_OK)
 		return COLLET_OK;
 	/* Nobody else releases these references. */

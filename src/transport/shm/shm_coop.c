@@ -102,7 +102,7 @@ bool collet_shm_can_read(const struct shm_endpoint *shm)
 /* Describes a message of which this end may write a range. */
 struct coop_message {
 	const struct collet_transfer *transfer;  /* NULL if there is none */
-	struct shm_cell *line;
+	struct shm_cell *slot;
 	uint64_t number, claimed, address;
 };
 
@@ -115,11 +115,11 @@ bool collet_shm_may_coop_write(const struct shm_endpoint *shm, enum shm_protocol
 static struct coop_message coop_message_of(const struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
 	struct coop_message candidate = { .number = transfer->transport_private[0] };
-	candidate.line = shm_rtr_slot(shm->in_rtrs, candidate.number);
+	candidate.slot = shm_rtr_slot(shm->in_rtrs, candidate.number);
 	if (!collet_shm_match_rtr(
-		    candidate.line, candidate.number, &transfer->message, SHM_RTR_ADDRESS, &candidate.address))
+		    candidate.slot, candidate.number, &transfer->message, SHM_RTR_ADDRESS, &candidate.address))
 		return candidate;
-	candidate.claimed = atomic_load_explicit(&candidate.line->word[CLAIMED], memory_order_relaxed);
+	candidate.claimed = atomic_load_explicit(&candidate.slot->word[CLAIMED], memory_order_relaxed);
 	if (shm_coop_units(candidate.claimed, candidate.number) < units_of(transfer->message.bytes))
 		candidate.transfer = transfer;
 	return candidate;
@@ -145,8 +145,8 @@ static struct coop_message find_coop_message(const struct shm_endpoint *shm, boo
 	*is_only = !second.transfer;
 	if (!*is_only)
 		return second;
-	const bool few = first.transfer && units_of(first.transfer->message.bytes) < SHM_COOP_ALONE_UNITS;
-	return few ? (struct coop_message){ 0 } : first;
+	const bool is_short = first.transfer && units_of(first.transfer->message.bytes) < SHM_COOP_ALONE_UNITS;
+	return is_short ? (struct coop_message){ 0 } : first;
 }
 
 /* True if this end has something to read. Reading comes first: if both ends send each other borrowed messages, both
@@ -209,7 +209,7 @@ static bool write_range(struct shm_endpoint *shm, const struct coop_message *can
 static void publish_written(
 	struct shm_endpoint *shm, const struct coop_message *candidate, uint64_t units, bool is_good)
 {
-	_Atomic uint64_t *written = &candidate->line->word[WRITTEN];
+	_Atomic uint64_t *written = &candidate->slot->word[WRITTEN];
 	const uint64_t before = atomic_load_explicit(written, memory_order_relaxed);
 	/* Pairs with the acquire in the peer's collet_shm_coop_state(). */
 	shm_publish(shm, written, is_good ? before + units : shm_coop_word(candidate->number, SHM_COOP_UNITS_FAILED));
@@ -231,7 +231,7 @@ static uint64_t coop_write_once(struct shm_endpoint *shm)
 			return 0;
 		count = units_to_claim(all - first, is_only);
 		/* Relaxed, as in collet_shm_claim_range(). */
-	} while (!atomic_compare_exchange_weak_explicit(&candidate.line->word[CLAIMED], &candidate.claimed,
+	} while (!atomic_compare_exchange_weak_explicit(&candidate.slot->word[CLAIMED], &candidate.claimed,
 		candidate.claimed + count, memory_order_relaxed, memory_order_relaxed));
 	const struct shm_range range = range_of(first, count, bytes);
 	shm->is_write_denied = !write_range(shm, &candidate, range);

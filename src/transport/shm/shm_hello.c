@@ -27,7 +27,7 @@ collet_status collet_shm_fail_system(const struct shm_endpoint *shm, const char 
 static collet_status fail_socket(const struct shm_endpoint *shm, const char *what)
 {
 	if (errno == EPIPE || errno == ECONNRESET)
-		return collet_shm_fail_peer(shm, COLLET_ERR_PEER_LOST, "it has hung up");
+		return collet_shm_fail_peer(shm, COLLET_ERR_PEER_LOST, "it has closed the connection");
 	return collet_shm_fail_system(shm, what);
 }
 
@@ -56,7 +56,7 @@ collet_status collet_shm_send_hello(const struct shm_endpoint *shm, const struct
 		return COLLET_PENDING;
 	if (sent < 0)
 		return fail_socket(shm, "sending");
-	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket took half a message");
+	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket took only a part of a message");
 }
 
 /* Keeps the received descriptors, and closes those beyond the expected number. */
@@ -103,7 +103,7 @@ collet_status collet_shm_receive_hello(struct shm_endpoint *shm)
 			return fail_socket(shm, "receiving");
 		keep_descriptors(shm, &message);
 		if (got == 0)
-			return collet_shm_fail_peer(shm, COLLET_ERR_PEER_LOST, "it has hung up");
+			return collet_shm_fail_peer(shm, COLLET_ERR_PEER_LOST, "it has closed the connection");
 		shm->inbox_bytes += (size_t)got;
 	}
 	return COLLET_OK;

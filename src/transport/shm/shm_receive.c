@@ -41,44 +41,45 @@ static void free_bulk(struct shm_endpoint *shm, unsigned first, unsigned count)
 
 /* True if the receiver may view the run in place: it wants a view, and enough other units remain for the sender to
  * continue. */
-static inline bool may_view(const struct shm_endpoint *shm, bool bulk, unsigned first, unsigned count)
+static inline bool may_view(const struct shm_endpoint *shm, bool is_bulk, unsigned first, unsigned count)
 {
 	if (!shm_wants_view(shm->receives.first))
 		return false;
-	if (!bulk)
+	if (!is_bulk)
 		return first + count <= SHM_PINNABLE_UNITS;
 	return shm_find_run(~(shm->in_bulk_viewed | shm_bits(first, count)), SHM_CONTIGUOUS_UNITS) >= 0;
 }
 
 /* Consumes the run that the next cell names. False if the cell is invalid; the caller then fails the endpoint. */
-static inline bool consume_run(struct shm_endpoint *shm, bool bulk)
+static inline bool consume_run(struct shm_endpoint *shm, bool is_bulk)
 {
 	struct shm_incoming *incoming = &shm->incoming;
-	const uint64_t unit = bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
+	const uint64_t unit = is_bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
 	const uint64_t location = shm_next_cell_word(shm, 4);
 	const uint64_t first = (uint32_t)location, bytes = location >> 32;
 	const uint64_t count = (bytes + unit - 1) / unit;
-	if (bytes == 0 || bytes > (bulk ? SHM_CONTIGUOUS_BYTES : SHM_RUN_BYTES) ||
-		first + count > (bulk ? SHM_BULK_UNITS : SHM_UNITS) || bytes > incoming->bytes - incoming->done_bytes)
+	if (bytes == 0 || bytes > (is_bulk ? SHM_CONTIGUOUS_BYTES : SHM_RUN_BYTES) ||
+		first + count > (is_bulk ? SHM_BULK_UNITS : SHM_UNITS) ||
+		bytes > incoming->bytes - incoming->done_bytes)
 		return false;
 	shm_consume_cells(shm, 1);
-	const unsigned char *run = bulk ? shm->in_bulk[first] : shm->in_units[first];
+	const unsigned char *run = is_bulk ? shm->in_bulk[first] : shm->in_units[first];
 	struct collet_transfer *transfer = shm->receives.first;
 	incoming->done_bytes += bytes;
-	const bool complete = incoming->done_bytes == incoming->bytes;
-	if (complete)
+	const bool is_complete = incoming->done_bytes == incoming->bytes;
+	if (is_complete)
 		incoming->protocol = 0;
 	if (!incoming->is_dropped) {
-		if (bytes == incoming->bytes && may_view(shm, bulk, (unsigned)first, (unsigned)count)) {
-			shm->in_bulk_viewed |= bulk ? shm_bits((unsigned)first, (unsigned)count) : 0;
-			shm_complete_first(shm, run, bulk ? SHM_HOLDS_BULK : SHM_HOLDS_UNITS, first | count << 32);
+		if (bytes == incoming->bytes && may_view(shm, is_bulk, (unsigned)first, (unsigned)count)) {
+			shm->in_bulk_viewed |= is_bulk ? shm_bits((unsigned)first, (unsigned)count) : 0;
+			shm_complete_first(shm, run, is_bulk ? SHM_HOLDS_BULK : SHM_HOLDS_UNITS, first | count << 32);
 			return true;
 		}
 		memcpy((unsigned char *)transfer->data + incoming->done_bytes - bytes, run, bytes);
-		if (complete)
+		if (is_complete)
 			shm_complete_first(shm, transfer->data, SHM_HOLDS_NOTHING, 0);
 	}
-	if (bulk)
+	if (is_bulk)
 		free_bulk(shm, (unsigned)first, (unsigned)count);
 	else
 		free_units(shm, (unsigned)first, (unsigned)count);
@@ -128,7 +129,7 @@ static inline bool receive_inline(struct shm_endpoint *shm, uint64_t bytes, unsi
 uint32_t collet_shm_fail_corrupt(struct shm_endpoint *shm, const char *detail)
 {
 	char name[160];
-	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: %s has written nonsense into shared memory (%s)",
+	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: %s has written invalid data into shared memory (%s)",
 		collet_shm_peer_name(shm, name, sizeof(name)), detail);
 	return collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
@@ -153,7 +154,7 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 	if (protocol == SHM_INLINE) {
 		struct collet_transfer *first = shm->receives.first;
 		if (message.bytes > SHM_INLINE_BYTES)
-			(void)collet_shm_fail_corrupt(shm, "a cell longer than a cell");
+			(void)collet_shm_fail_corrupt(shm, "an inline message that is too long");
 		else if (!receive_inline(shm, message.bytes, matches ? first->data : NULL))
 			return;
 		else if (matches)
@@ -168,7 +169,7 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 		return;
 	}
 	if (!shm_uses_runs(protocol) && !shm_is_borrowed(protocol)) {
-		(void)collet_shm_fail_corrupt(shm, "a message of no known kind");
+		(void)collet_shm_fail_corrupt(shm, "a message of unknown type");
 		return;
 	}
 	*incoming = (struct shm_incoming){ .protocol = protocol, .is_dropped = !matches, .bytes = message.bytes };
@@ -179,7 +180,7 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 		return;
 	}
 	if (!consume_run(shm, protocol == SHM_BULK))
-		(void)collet_shm_fail_corrupt(shm, "a run of units");
+		(void)collet_shm_fail_corrupt(shm, "an invalid run of units");
 }
 
 uint32_t collet_shm_receive(struct shm_endpoint *shm, bool may_read)

@@ -20,7 +20,7 @@ static void fail_cma_read(struct shm_endpoint *shm, int error)
 		return;
 	}
 	(void)collet_fail(COLLET_ERR_TRANSPORT,
-		"shm: reading the memory of %s: %s (COLLET_SHM_ATTACH_MIN=never has nothing read so)",
+		"shm: reading the memory of %s: %s (COLLET_SHM_ATTACH_MIN=never avoids such reads)",
 		collet_shm_peer_name(shm, name, sizeof(name)), error ? strerror(error) : "it is another process now");
 	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
@@ -31,7 +31,7 @@ static bool read_range_cma(struct shm_endpoint *shm, struct shm_range range)
 {
 	const struct shm_incoming *incoming = &shm->incoming;
 	const uint64_t bytes = range.bytes;
-	const bool last = incoming->is_coop || range.offset + bytes == incoming->bytes;
+	const bool is_last = incoming->is_coop || range.offset + bytes == incoming->bytes;
 	uint64_t nonce = 0;
 	struct iovec into[2] = {
 		{ (unsigned char *)shm->receives.first->data + range.offset, bytes },
@@ -41,14 +41,14 @@ static bool read_range_cma(struct shm_endpoint *shm, struct shm_range range)
 		{ (void *)(uintptr_t)(incoming->source + range.offset), bytes },
 		{ (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) },
 	};
-	const size_t whole = bytes + (last ? sizeof(nonce) : 0);
+	const size_t whole = bytes + (is_last ? sizeof(nonce) : 0);
 	shm_count(&shm->endpoint.stats.system_calls, 1);
-	const ssize_t got = process_vm_readv(shm->peer_pid, into, last ? 2 : 1, from, last ? 2 : 1, 0);
+	const ssize_t got = process_vm_readv(shm->peer_pid, into, is_last ? 2 : 1, from, is_last ? 2 : 1, 0);
 	if (got != (ssize_t)whole) {
 		fail_cma_read(shm, got < 0 ? errno : EFAULT);
 		return false;
 	}
-	if (last && nonce != shm->peer_nonce) {
+	if (is_last && nonce != shm->peer_nonce) {
 		fail_cma_read(shm, 0);
 		return false;
 	}
@@ -136,19 +136,19 @@ void collet_shm_begin_borrowed(struct shm_endpoint *shm)
 	const uint64_t location = shm_next_cell_word(shm, 4), word = shm_next_cell_word(shm, 5);
 	const uint64_t token = word & ~((uint64_t)1 << 32);
 	if (token >= SHM_TOKENS || incoming->bytes == 0) {
-		(void)collet_shm_fail_corrupt(shm, "a lent buffer's token");
+		(void)collet_shm_fail_corrupt(shm, "an invalid buffer token");
 		return;
 	}
 	if (incoming->protocol == SHM_ARENA) {
 		const struct collet_arena_map *arena = shm->peer_arena;
 		if (!arena || location > arena->bytes || incoming->bytes > arena->bytes - location) {
-			(void)collet_shm_fail_corrupt(shm, "a place outside its arena");
+			(void)collet_shm_fail_corrupt(shm, "an address outside its arena");
 			return;
 		}
 		incoming->source = arena->base + location;
 	} else {
 		if (incoming->protocol == SHM_SAME_PROCESS && !shm->is_same_process) {
-			(void)collet_shm_fail_corrupt(shm, "an address for a thread");
+			(void)collet_shm_fail_corrupt(shm, "an address of another process");
 			return;
 		}
 		incoming->source = (const unsigned char *)(uintptr_t)location;

@@ -40,8 +40,8 @@ enum {
 	SHM_CELLS = 64,
 	SHM_CELL_STRIDE = 27,                      /* see shm_cell_at() */
 	SHM_CELL_WORDS = 8,
-	SHM_CELL_BYTES = 40,                       /* of payload in a message's first cell */
-	SHM_NEXT_CELL_BYTES = 56,                  /* and in each of the next ones */
+	SHM_CELL_BYTES = 40,                       /* payload bytes in the first cell of a message */
+	SHM_NEXT_CELL_BYTES = 56,                  /* payload bytes in each of the next cells */
 	SHM_INLINE_BYTES = SHM_CELL_BYTES + 3 * SHM_NEXT_CELL_BYTES,
 	SHM_UNITS = 52,
 	SHM_UNIT_BYTES = 512,
@@ -141,9 +141,10 @@ struct shm_side {
 	 * buffer. */
 	/* The other end's cells that this end has consumed; stored every quarter of a lap. */
 	alignas(64) _Atomic uint64_t cells_consumed;
-	_Atomic uint64_t units_freed;               /* of the other end's */
-	_Atomic uint64_t bulk_freed;                /* a bit per bulk unit of the other end */
-	_Atomic uint64_t tokens_done;               /* of the other end's */
+	/* Toggled bits of the other end's units, bulk units and tokens that this end has released. */
+	_Atomic uint64_t units_freed;
+	_Atomic uint64_t bulk_freed;
+	_Atomic uint64_t tokens_done;
 	/* Number of the message for which this end reads (one process) or writes the other's memory right now; 0 if
 	 * none. */
 	_Atomic uint64_t accessing;
@@ -170,7 +171,7 @@ struct shm_region {
 static_assert(sizeof(struct shm_cell) == 64, "one cache line");
 static_assert(
 	sizeof(struct shm_region) <= SHM_REGION_BYTES && offsetof(struct shm_region, bulk) <= SHM_REGION_BASE_BYTES,
-	"what a conduit costs");
+	"memory of an endpoint");
 static_assert(SHM_UNITS <= 64 && SHM_BULK_UNITS == 64 && SHM_TOKENS == 64, "one bit each in a word");
 static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0 && SHM_CELL_STRIDE % 2,
 	"positions wrap with the stamp, and each has a cell of its own");

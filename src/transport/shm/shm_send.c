@@ -17,11 +17,11 @@ static inline bool has_cells(struct shm_endpoint *shm, unsigned count)
 		return true;
 	/* Acquire, pairing with the release in the peer's shm_consume_cells(): it has read the cells that it frees. An
 	 * impossible number is invalid data; it stops this endpoint and nothing else. */
-	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_consumed, memory_order_acquire);
-	if (shm->out_next - taken >= SHM_CELLS)
+	const uint64_t consumed = atomic_load_explicit(&shm->theirs->cells_consumed, memory_order_acquire);
+	if (shm->out_next - consumed >= SHM_CELLS)
 		return false;
-	shm->out_consumed = taken;
-	return shm->out_next + count - taken <= SHM_CELLS;
+	shm->out_consumed = consumed;
+	return shm->out_next + count - consumed <= SHM_CELLS;
 }
 
 /* Publishes the next cell, which is complete except for its stamp. */
@@ -88,17 +88,17 @@ static bool send_inline(struct shm_endpoint *shm)
 }
 
 /* Allocates a run of units; -1 if none is free. */
-static inline int alloc_units(struct shm_endpoint *shm, bool bulk, unsigned count)
+static inline int alloc_units(struct shm_endpoint *shm, bool is_bulk, unsigned count)
 {
-	uint64_t *used = bulk ? &shm->out_bulk_used : &shm->out_units_used;
-	uint64_t *freed = bulk ? &shm->out_bulk_freed : &shm->out_units_freed;
-	const uint64_t all = shm_bits(0, bulk ? SHM_BULK_UNITS : SHM_UNITS);
+	uint64_t *used = is_bulk ? &shm->out_bulk_used : &shm->out_units_used;
+	uint64_t *freed = is_bulk ? &shm->out_bulk_freed : &shm->out_units_freed;
+	const uint64_t all = shm_bits(0, is_bulk ? SHM_BULK_UNITS : SHM_UNITS);
 	int first = shm_find_run(~(*used ^ *freed) & all, count);
 	if (first < 0) {
 		/* Acquire, pairing with the release in the peer's free_units() or free_bulk(): it has read the units
 		 * that it frees. */
 		*freed = atomic_load_explicit(
-			bulk ? &shm->theirs->bulk_freed : &shm->theirs->units_freed, memory_order_acquire);
+			is_bulk ? &shm->theirs->bulk_freed : &shm->theirs->units_freed, memory_order_acquire);
 		first = shm_find_run(~(*used ^ *freed) & all, count);
 	}
 	if (first >= 0)
@@ -114,19 +114,19 @@ static inline bool is_contiguous(const struct collet_transfer *transfer)
 }
 
 /* Returns how many bytes of the first send go into the next run. */
-static inline uint64_t run_bytes(const struct shm_endpoint *shm, bool bulk)
+static inline uint64_t run_bytes(const struct shm_endpoint *shm, bool is_bulk)
 {
 	const uint64_t all = shm->sends.first->message.bytes, left = all - shm->sent_bytes;
-	const uint64_t most = !bulk ? SHM_RUN_BYTES :
+	const uint64_t most = !is_bulk ? SHM_RUN_BYTES :
 		is_contiguous(shm->sends.first) ? SHM_CONTIGUOUS_BYTES :
 		all >= SHM_LONG_BYTES ? SHM_BULK_RUN_BYTES : SHM_BULK_RUN_BYTES / 2;
 	return left < most ? left : most;
 }
 
-static inline unsigned run_units(const struct shm_endpoint *shm, bool bulk)
+static inline unsigned run_units(const struct shm_endpoint *shm, bool is_bulk)
 {
-	const uint64_t unit = bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
-	return (unsigned)((run_bytes(shm, bulk) + unit - 1) / unit);
+	const uint64_t unit = is_bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
+	return (unsigned)((run_bytes(shm, is_bulk) + unit - 1) / unit);
 }
 
 static inline uint64_t free_units(const struct shm_endpoint *shm, uint64_t freed)
@@ -176,34 +176,35 @@ static inline void prefetchw_next(struct shm_endpoint *shm, unsigned cells, uint
 
 /* Fills a run with `bytes` of the transfer's data from `at` on, and publishes it. */
 static inline void publish_run(struct shm_endpoint *shm, const struct collet_transfer *transfer, uint64_t at,
-	uint64_t bytes, unsigned first, bool bulk)
+	uint64_t bytes, unsigned first, bool is_bulk)
 {
 	/* Plain stores: with non-temporal stores the reader takes 2 to 3 times as long where the cores share a cache,
 	 * and no less time elsewhere (measured). */
-	memcpy(bulk ? shm->out_bulk[first] : shm->out_units[first], (const unsigned char *)transfer->data + at, bytes);
+	memcpy(is_bulk ? shm->out_bulk[first] : shm->out_units[first], (const unsigned char *)transfer->data + at,
+		bytes);
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
 	fill(cell, 4, (uint64_t)first | bytes << 32);
 	shm->out_messages += !at;
-	publish(shm, at ? SHM_NEXT_RUN : bulk ? SHM_BULK : SHM_RING, 0);
+	publish(shm, at ? SHM_NEXT_RUN : is_bulk ? SHM_BULK : SHM_RING, 0);
 }
 
 /* Sends the next run of the first send. False if there is no room. */
-static inline bool send_run(struct shm_endpoint *shm, bool bulk)
+static inline bool send_run(struct shm_endpoint *shm, bool is_bulk)
 {
 	struct collet_transfer *transfer = shm->sends.first;
-	const uint64_t bytes = run_bytes(shm, bulk);
-	const int first = alloc_units(shm, bulk, run_units(shm, bulk));
+	const uint64_t bytes = run_bytes(shm, is_bulk);
+	const int first = alloc_units(shm, is_bulk, run_units(shm, is_bulk));
 	if (first < 0)
 		return false;
-	publish_run(shm, transfer, shm->sent_bytes, bytes, (unsigned)first, bulk);
-	shm->sent_protocol = bulk ? SHM_BULK : SHM_RING;
+	publish_run(shm, transfer, shm->sent_bytes, bytes, (unsigned)first, is_bulk);
+	shm->sent_protocol = is_bulk ? SHM_BULK : SHM_RING;
 	shm->sent_bytes += bytes;
 	if (shm->sent_bytes == transfer->message.bytes) {
 		shm->sent_bytes = 0;
 		complete_first(shm);
-		if (!bulk)
+		if (!is_bulk)
 			prefetchw_next(shm, 1, bytes);
 	}
 	return true;
@@ -310,7 +311,7 @@ static inline bool uses_arena(
 		collet_arena_contains(shm->arena, transfer->data, bytes, location);
 }
 
-static_assert(SHM_TUNED_MIN <= SHM_RUN_BYTES, "what goes at once is one run");
+static_assert(SHM_TUNED_MIN <= SHM_RUN_BYTES, "collet_shm_try_send() sends a single run");
 
 /* Returns the protocol of the first send, given the free units. *location is then what the cell of a borrowed buffer
  * says. */
@@ -445,16 +446,16 @@ bool collet_shm_can_send(const struct shm_endpoint *shm)
 	const uint64_t done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_seq_cst);
 	const uint64_t freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_seq_cst);
 	const uint64_t bulk_freed = atomic_load_explicit(&shm->theirs->bulk_freed, memory_order_seq_cst);
-	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_consumed, memory_order_seq_cst);
+	const uint64_t consumed = atomic_load_explicit(&shm->theirs->cells_consumed, memory_order_seq_cst);
 	if (shm->tokens_borrowed & ~(shm->tokens_used ^ done) || collet_shm_can_coop_write(shm))
 		return true;
-	if (!shm->sends.first || shm->out_next - taken >= SHM_CELLS)
+	if (!shm->sends.first || shm->out_next - consumed >= SHM_CELLS)
 		return false;
 	uint64_t location;
 	const uint64_t units_free = free_units(shm, freed);
 	const enum shm_protocol protocol = protocol_of_first(shm, units_free, &location);
 	if (protocol == SHM_INLINE)
-		return shm->out_next + shm_inline_cells(shm->sends.first->message.bytes) - taken <= SHM_CELLS;
+		return shm->out_next + shm_inline_cells(shm->sends.first->message.bytes) - consumed <= SHM_CELLS;
 	if (protocol == SHM_RING)
 		return shm_find_run(units_free, run_units(shm, false)) >= 0;
 	if (protocol == SHM_BULK)

@@ -78,10 +78,10 @@ static void end_burst(struct shm_trials *trials)
 	*cost = keeps_cost ? *cost : trials->min_time;
 	trials->burst++;
 	trials->calls = 0;
-	const bool clear = !trials->is_trained && is_other && is_clear_winner(trials);
-	if (is_other && (trials->burst == SHM_TRIAL_BURSTS || trials->is_trained || clear)) {
+	const bool is_clear = !trials->is_trained && is_other && is_clear_winner(trials);
+	if (is_other && (trials->burst == SHM_TRIAL_BURSTS || trials->is_trained || is_clear)) {
 		const bool gained = is_cheaper(trials->other_cost, trials->chosen_cost, MIN_GAIN_PERCENT);
-		if (!gained || clear || trials->burst == SHM_TRIAL_BURSTS)
+		if (!gained || is_clear || trials->burst == SHM_TRIAL_BURSTS)
 			end_trial(trials, gained);
 	}
 }

@@ -31,8 +31,8 @@ static void log_choice(const struct shm_endpoint *shm, unsigned call_class, uint
 	const struct shm_trials *trials = &shm->tuning[call_class].trials;
 	char name[160];
 	collet_log(shm->log, COLLET_LOG_DEBUG,
-		"shm to %s, channel %u: the kernel reads long messages of calls of number %u, such as one of %llu "
-		"bytes: %s (they took %u ticks a MiB, the other way %u)", collet_shm_peer_name(shm, name, sizeof(name)),
+		"shm to %s, channel %u: CMA for long messages of call class %u, for example of %llu bytes: %s "
+		"(%u ticks a MiB, with the other protocol %u)", collet_shm_peer_name(shm, name, sizeof(name)),
 		shm->endpoint.channel, call_class, (unsigned long long)bytes, trials->is_cma_chosen ? "yes" : "no",
 		trials->chosen_cost, trials->other_cost);
 }
@@ -42,7 +42,7 @@ static void update_choice(struct shm_endpoint *shm, unsigned call_class, uint32_
 	struct shm_tuning *tuning = &shm->tuning[call_class];
 	struct shm_trials *trials = &tuning->trials;
 	const uint32_t other = atomic_load_explicit(&shm->theirs->call_times[call_class], memory_order_relaxed);
-	const bool before = trials->is_cma_chosen, first = !trials->is_trained;
+	const bool was_cma_chosen = trials->is_cma_chosen, is_first = !trials->is_trained;
 	/* Some messages of a call have no choice of protocol: any use of CMA counts as a CMA call. */
 	if (exchange_decision(shm, call_class) == SHM_EXCHANGE_UNKNOWN)
 		collet_shm_trials_add(
@@ -50,7 +50,7 @@ static void update_choice(struct shm_endpoint *shm, unsigned call_class, uint32_
 	atomic_store_explicit(&shm->mine->exchange_protocols[call_class],
 		collet_shm_trials_next_is_cma(trials) ? SHM_EXCHANGE_CMA : SHM_EXCHANGE_RING, memory_order_relaxed);
 	shm->cma_classes[call_class] = use_cma(shm, call_class);
-	if (trials->is_trained && (first || before != trials->is_cma_chosen))
+	if (trials->is_trained && (is_first || was_cma_chosen != trials->is_cma_chosen))
 		log_choice(shm, call_class, bytes);
 }
 

@@ -73,7 +73,7 @@ static bool set_keepalive(const struct tcp_endpoint *tcp)
 static collet_status open_endpoint(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
 	static_assert(
-		sizeof(struct tcp_header) == 32 && sizeof(struct tcp_hello) == 24, "what travels has no padding");
+		sizeof(struct tcp_header) == 32 && sizeof(struct tcp_hello) == 24, "the wire format has no padding");
 	struct tcp_endpoint *tcp = tcp_of(endpoint);
 	endpoint->status = COLLET_OK;
 	tcp->socket = config->socket;
@@ -126,7 +126,7 @@ uint32_t collet_tcp_lose_peer(struct tcp_endpoint *tcp, const char *doing, int e
 {
 	char part[96] = "";
 	if (tcp->is_receiving)
-		snprintf(part, sizeof(part), ", %llu of %llu bytes of a message had come",
+		snprintf(part, sizeof(part), ", %llu of %llu bytes of a message had arrived",
 			(unsigned long long)tcp->received_bytes, (unsigned long long)tcp->arriving.bytes);
 	const bool is_lost = error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNREFUSED ||
 			  collet_tcp_is_unreachable(error);

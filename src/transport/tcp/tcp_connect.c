@@ -80,7 +80,7 @@ static collet_status receive_hello(struct tcp_endpoint *tcp)
 	const collet_status status =
 		hello->magic != HELLO_MAGIC
 			? collet_fail(COLLET_ERR_TRANSPORT,
-				  "tcp: rank %u on %s, channel %u: what came is not a greeting (it starts with "
+				  "tcp: rank %u on %s, channel %u: the received bytes are not a hello (they start with "
 				  "%08x); is something else talking to this port?",
 				  tcp->endpoint.peer, tcp->peer->host, tcp->endpoint.channel, hello->magic)
 			: collet_fail(COLLET_ERR_TRANSPORT,

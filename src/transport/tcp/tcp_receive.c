@@ -51,8 +51,8 @@ static bool read_header(struct tcp_endpoint *tcp, uint32_t *completed)
 	const bool known = header.magic == TCP_MESSAGE_MAGIC || header.magic == TCP_BURST_MAGIC;
 	if (!known || header.checksum != collet_tcp_checksum(&header.message) || header.message.bytes > INT64_MAX) {
 		collet_fail(COLLET_ERR_TRANSPORT,
-			"tcp: rank %u on %s, channel %u: what came is not a message (it starts with "
-			"%04x and says to be %llu bytes long); is something else talking to this port?",
+			"tcp: rank %u on %s, channel %u: the received bytes are not a message (they start with "
+			"%04x and claim a length of %llu bytes); is something else talking to this port?",
 			tcp->endpoint.peer, tcp->peer->host, tcp->endpoint.channel, header.magic,
 			(unsigned long long)header.message.bytes);
 		*completed += collet_tcp_fail(tcp, COLLET_ERR_TRANSPORT);
@@ -151,9 +151,9 @@ static int plan_read(struct tcp_endpoint *tcp, struct iovec parts[2])
 	return count;
 }
 
-/* One read into the planned places. Returns its bytes, 0 when nothing is there or the conduit has failed, settling
- * *settled. *full: there may be more. */
-static size_t read_some(struct tcp_endpoint *tcp, bool *full, uint32_t *completed)
+/* Makes one read into the planned places. Returns its bytes; 0 if nothing has come or the endpoint has failed, then
+ * *completed counts its transfers. *is_full: there may be more. */
+static size_t read_some(struct tcp_endpoint *tcp, bool *is_full, uint32_t *completed)
 {
 	struct iovec parts[2];
 	const int count = plan_read(tcp, parts);
@@ -164,7 +164,7 @@ static size_t read_some(struct tcp_endpoint *tcp, bool *full, uint32_t *complete
 		bytes = count == 1 ? recv(tcp->socket, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
 			: readv(tcp->socket, parts, count);
 	} while (bytes < 0 && errno == EINTR);
-	*full = bytes == (ssize_t)wanted;
+	*is_full = bytes == (ssize_t)wanted;
 	if (bytes <= 0) {
 		if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
 			*completed += collet_tcp_lose_peer(tcp, "receiving", bytes == 0 ? 0 : errno);
@@ -186,10 +186,10 @@ static size_t read_some(struct tcp_endpoint *tcp, bool *full, uint32_t *complete
 uint32_t collet_tcp_receive(struct tcp_endpoint *tcp, size_t *moved)
 {
 	uint32_t completed = collet_tcp_deliver(tcp);
-	bool full = true;
+	bool is_full = true;
 	*moved = 0;
-	while (tcp->receives.first && full && *moved < TCP_PROGRESS_BYTES) {
-		*moved += read_some(tcp, &full, &completed);
+	while (tcp->receives.first && is_full && *moved < TCP_PROGRESS_BYTES) {
+		*moved += read_some(tcp, &is_full, &completed);
 		completed += collet_tcp_deliver(tcp);
 	}
 	return completed;
@@ -198,9 +198,9 @@ uint32_t collet_tcp_receive(struct tcp_endpoint *tcp, size_t *moved)
 bool collet_tcp_is_recv_ready(struct tcp_endpoint *tcp)
 {
 	uint32_t completed = 0;
-	bool full;
+	bool is_full;
 	assert(!tcp->receives.first);
-	if (!read_header(tcp, &completed) && tcp->endpoint.status == COLLET_OK && read_some(tcp, &full, &completed))
+	if (!read_header(tcp, &completed) && tcp->endpoint.status == COLLET_OK && read_some(tcp, &is_full, &completed))
 		read_header(tcp, &completed);
 	return tcp->has_header || tcp->endpoint.status != COLLET_OK;
 }
@@ -208,12 +208,12 @@ bool collet_tcp_is_recv_ready(struct tcp_endpoint *tcp)
 bool collet_tcp_peek(struct tcp_endpoint *tcp, struct collet_message *message)
 {
 	uint32_t completed = 0;
-	bool full = true;
+	bool is_full = true;
 	assert(!tcp->receives.first);
 	while (!read_header(tcp, &completed)) {
-		if (tcp->endpoint.status != COLLET_OK || !full)
+		if (tcp->endpoint.status != COLLET_OK || !is_full)
 			return false;
-		read_some(tcp, &full, &completed);
+		read_some(tcp, &is_full, &completed);
 	}
 	*message = tcp->arriving;
 	return true;

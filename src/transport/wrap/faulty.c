@@ -87,7 +87,7 @@ static bool inject(struct faulty_endpoint *faulty, const struct collet_transfer 
 		return false;
 	(void)faulty_end(faulty,
 		collet_fail(is_loss ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
-			"%s: rank %u on %s, channel %u: %s by intent at message %llu (COLLET_FAULTY_SEED=%llu)",
+			"%s: rank %u on %s, channel %u: %s on purpose at message %llu (COLLET_FAULTY_SEED=%llu)",
 			device->name, faulty->endpoint.peer, faulty->peer->host, faulty->endpoint.channel,
 			is_loss ? "lost" : "failed", (unsigned long long)number, (unsigned long long)device->seed));
 	return true;
@@ -187,10 +187,10 @@ static void begin_send(struct faulty_endpoint *faulty, struct faulty_slot *slot)
 static bool is_due(struct faulty_endpoint *faulty)
 {
 	if (!faulty->has_due) {
-		const bool is_held_back = faulty->device->delay_us && faulty_chance(&faulty->random_out, 2);
+		const bool is_delayed = faulty->device->delay_us && faulty_chance(&faulty->random_out, 2);
 		const uint64_t us = faulty_random(&faulty->random_out) % (faulty->device->delay_us + 1);
 		faulty->has_due = true;
-		faulty->due_ns = is_held_back ? collet_clock_ns() + (int64_t)us * 1000 : 0;
+		faulty->due_ns = is_delayed ? collet_clock_ns() + (int64_t)us * 1000 : 0;
 	}
 	return faulty->due_ns == 0 || collet_clock_ns() >= faulty->due_ns;
 }

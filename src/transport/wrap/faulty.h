@@ -52,7 +52,7 @@ struct faulty_endpoint {
 	struct faulty_device *device;
 	const struct collet_peer_info *peer;
 	uint32_t owner_pid;
-	bool ready, is_closed;
+	bool is_closed;
 	bool is_silent;                  /* nothing is sent any more */
 	const struct collet_transfer *late_send; /* the send whose completion is reported late; NULL if none */
 	bool has_receiver_left;          /* the receiver of late_send has left */

@@ -20,8 +20,8 @@ static bool is_receivable(struct faulty_endpoint *faulty)
 		return true;
 	(void)faulty_end(faulty,
 		collet_fail(COLLET_ERR_CONFIG,
-			"%s: rank %u on %s, channel %u: what it has cut cannot be received in a GPU's memory; "
-			"COLLET_FAULTY must say split=0 on all ranks or on none",
+			"%s: rank %u on %s, channel %u: a message that it has split cannot be received into GPU "
+			"memory; COLLET_FAULTY must say split=0 on all ranks or on none",
 			faulty->device->name, faulty->endpoint.peer, faulty->peer->host, faulty->endpoint.channel));
 	return false;
 }
@@ -71,7 +71,7 @@ bool faulty_get_header(struct faulty_endpoint *faulty)
 	if (faulty_inner(faulty)->status == COLLET_OK && faulty->endpoint.status == COLLET_OK)
 		(void)faulty_end(faulty,
 			collet_fail(COLLET_ERR_TRANSPORT,
-				"%s: rank %u on %s, channel %u: what came is no message of this wrapper",
+				"%s: rank %u on %s, channel %u: the received bytes are not a message of this wrapper",
 				faulty->device->name, faulty->endpoint.peer, faulty->peer->host,
 				faulty->endpoint.channel));
 	return false;
@@ -134,10 +134,10 @@ void faulty_post_recv(struct collet_endpoint *endpoint, struct collet_transfer *
 void faulty_release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
 	struct faulty_endpoint *faulty = faulty_of(endpoint);
-	const uint64_t place = transfer->transport_private[0];
-	if (!place || place > SLOTS)
+	const uint64_t slot_number = transfer->transport_private[0];
+	if (!slot_number || slot_number > SLOTS)
 		return;
-	struct faulty_slot *slot = &faulty->in.slot[place - 1];
+	struct faulty_slot *slot = &faulty->in.slot[slot_number - 1];
 	transfer->transport_private[0] = 0;
 	faulty_table(faulty)->release_view(faulty_inner(faulty), &slot->part[0]);
 	transfer->status = slot->part[0].status;

@@ -124,9 +124,9 @@ static void log_summary(const struct trace_endpoint *trace)
 	list_sizes(out, sizeof(out), c->sends);
 	list_sizes(in, sizeof(in), c->receives);
 	collet_log(&trace->device->wrapper.log, COLLET_LOG_INFO,
-		"%s, rank %u on %s, channel %u: sent %llu bytes in %s (%llu at once); received %llu bytes in %s (%llu "
-		"at once, %llu as views); %llu looks, %llu in vain; %llu peeks; armed %llu times, %llu to sleep; %llu "
-		"system calls",
+		"%s, rank %u on %s, channel %u: sent %llu bytes in %s (%llu immediately); received %llu bytes in %s "
+		"(%llu immediately, %llu as views); %llu polls, %llu of them empty; %llu peeks; armed %llu times, %llu "
+		"to sleep; %llu system calls",
 		trace->device->name, trace->endpoint.peer, trace->peer_host, trace->endpoint.channel,
 		(unsigned long long)c->bytes_out, out, (unsigned long long)c->sends_immediate,
 		(unsigned long long)c->bytes_in, in, (unsigned long long)c->receives_immediate,
@@ -164,7 +164,7 @@ static void log_post(const struct trace_endpoint *trace, const char *what, const
 		trace->device->name, trace->endpoint.peer, trace->endpoint.channel, what,
 		(unsigned long long)message->sequence, (unsigned long long)message->signature,
 		(unsigned long long)message->bytes,
-		status == COLLET_OK ? "at once" : status == COLLET_PENDING ? "lent" : collet_status_name(status));
+		status == COLLET_OK ? "completed" : status == COLLET_PENDING ? "pending" : collet_status_name(status));
 }
 
 static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
@@ -185,13 +185,13 @@ static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *
 {
 	struct trace_endpoint *trace = trace_of(endpoint);
 	const struct collet_message message = transfer->message;
-	const bool view = transfer->flags & COLLET_TRANSFER_VIEW;
+	const bool wants_view = transfer->flags & COLLET_TRANSFER_VIEW;
 	table_of(endpoint)->post_recv(inner_of(endpoint), transfer);
 	const collet_status status = transfer->status;
 	mirror_inner(endpoint);
 	trace->counts.receives[size_class(message.bytes)]++;
 	trace->counts.receives_immediate += status == COLLET_OK;
-	trace->counts.views += view;
+	trace->counts.views += wants_view;
 	trace->counts.bytes_in += message.bytes;
 	log_post(trace, "receive", &message, status);
 }
@@ -264,7 +264,7 @@ static void close_device(struct collet_device *closed)
 	struct trace_device *device = (struct trace_device *)(void *)closed;
 	if (load_count(&device->endpoints))
 		collet_log(&device->wrapper.log, COLLET_LOG_INFO,
-			"%s: %llu conduits, %llu messages and %llu bytes sent, %llu messages and %llu bytes received",
+			"%s: %llu endpoints, %llu messages and %llu bytes sent, %llu messages and %llu bytes received",
 			device->name, load_count(&device->endpoints), load_count(&device->messages_out),
 			load_count(&device->bytes_out), load_count(&device->messages_in),
 			load_count(&device->bytes_in));
@@ -275,7 +275,7 @@ collet_status collet_trace_wrap(struct collet_transport_instance *instance, cons
 {
 	const char *how = collet_env("COLLET_TRACE");
 	if (how && strcmp(how, "quiet") != 0)
-		return collet_fail(COLLET_ERR_CONFIG, "COLLET_TRACE=%s: all that it can be is quiet", how);
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_TRACE=%s: the only value is quiet", how);
 	struct trace_device *device = calloc(1, sizeof(*device));
 	if (!device)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a transport");

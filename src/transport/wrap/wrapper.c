@@ -15,7 +15,7 @@ static void memory_deregister(struct collet_device *device, void *registration)
 }
 
 void collet_wrapper_init(struct collet_transport_instance *instance, struct collet_wrapper *wrapper,
-	const struct collet_device_config *config, size_t conduit_bytes)
+	const struct collet_device_config *config, size_t endpoint_bytes)
 {
 	const struct collet_transport *inner = instance->inner->transport;
 	*wrapper = (struct collet_wrapper){
@@ -25,7 +25,7 @@ void collet_wrapper_init(struct collet_transport_instance *instance, struct coll
 	};
 	instance->table = *inner;
 	instance->table.name = instance->name;
-	instance->table.endpoint_bytes = ((conduit_bytes + 63) & ~(size_t)63) + inner->endpoint_bytes;
+	instance->table.endpoint_bytes = ((endpoint_bytes + 63) & ~(size_t)63) + inner->endpoint_bytes;
 	instance->table.device_open = NULL; /* the wrapped device is already open */
 	instance->table.memory_register = inner->memory_register ? memory_register : NULL;
 	instance->table.memory_deregister = inner->memory_register ? memory_deregister : NULL;
@@ -38,10 +38,10 @@ collet_status collet_wrapper_open(struct collet_endpoint *endpoint, struct colle
 	const struct collet_endpoint_config *config)
 {
 	const struct collet_wrapper *wrapper = (const struct collet_wrapper *)(const void *)config->device;
-	struct collet_endpoint_config own = *config;
-	own.device = wrapper->inner_device;
+	struct collet_endpoint_config inner_config = *config;
+	inner_config.device = wrapper->inner_device;
 	inner->transport = wrapper->inner;
 	inner->peer = endpoint->peer;
 	inner->channel = endpoint->channel;
-	return wrapper->inner->open(inner, &own);
+	return wrapper->inner->open(inner, &inner_config);
 }

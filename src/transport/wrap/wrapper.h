@@ -15,12 +15,12 @@ struct collet_wrapper {
 /* Fills instance->table with a copy of the wrapped table, whose device functions forward to the wrapped device, and
  * instance->device. The wrapper sets the other slots. */
 void collet_wrapper_init(struct collet_transport_instance *instance, struct collet_wrapper *wrapper,
-	const struct collet_device_config *config, size_t conduit_bytes);
+	const struct collet_device_config *config, size_t endpoint_bytes);
 
 /* Returns the wrapped endpoint behind a wrapper's endpoint of this size. */
-static inline struct collet_endpoint *collet_wrapper_inner(struct collet_endpoint *endpoint, size_t conduit_bytes)
+static inline struct collet_endpoint *collet_wrapper_inner(struct collet_endpoint *endpoint, size_t endpoint_bytes)
 {
-	return (struct collet_endpoint *)(void *)((char *)endpoint + ((conduit_bytes + 63) & ~(size_t)63));
+	return (struct collet_endpoint *)(void *)((char *)endpoint + ((endpoint_bytes + 63) & ~(size_t)63));
 }
 
 /* Opens the wrapped endpoint. */
