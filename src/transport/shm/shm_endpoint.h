@@ -18,27 +18,32 @@ enum {
 	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* bytes of the longest run of units */
 	SHM_BULK_RUN_BYTES = SHM_BULK_RUN_UNITS * SHM_BULK_UNIT_BYTES,
 	SHM_CONTIGUOUS_BYTES = SHM_CONTIGUOUS_UNITS * SHM_BULK_UNIT_BYTES,
-	SHM_LONG_BYTES = 256 << 10, /* messages from this size use the longest bulk runs, smaller ones half of that */
-	/* From this size: bulk units, or a direct read by a thread of this process. */
+	/* Messages from this size use the longest bulk runs, smaller ones half of that. */
+	SHM_LONG_BYTES = 256 << 10,
+	/* From this size messages go through bulk units, or are read directly by a thread of this process. */
 	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,
-	/* From this size arena memory is lent; below, copying costs less than the release. */
+	/* From this size arena memory is borrowed. Below, a copy costs less than waiting for the release. */
 	SHM_ARENA_MIN = SHM_BULK_MIN,
-	SHM_ARENA_EXCHANGE_MIN = 2049,                  /* the same if the sender has its own core and waits anyway */
-	SHM_PREFETCHW_BYTES = 1024, /* prefetches the next message's unit lines for writing up to this size */
-	SHM_PREFETCHW_CELLS = 2,                        /* or up to this many cells of an inline message */
-	SHM_ONE_WAY_AFTER = 3, /* short sends in a row without a received message that mean one-way traffic */
-	SHM_PREFETCH_BYTES = 1024,                      /* the receiver prefetches early messages up to this size */
-	SHM_PREFETCH_AFTER = 3,                         /* after this many early messages in a row */
-	SHM_TUNED_MIN = 8 << 10,                        /* from this size CMA is measured and may be chosen */
-	SHM_COOP_MIN = 64 << 10,                        /* from this size both ends copy a borrowed one-way message */
-	SHM_PUT_MIN = SHM_BULK_MIN,                     /* receives from this size publish an RTR */
-	SHM_PUT_MAX = 1 << 20,                          /* the sender puts messages up to this size in one call */
-	SHM_REVOKE_TIMEOUT_NS = 1000000000,             /* how long close waits for a peer's write to end */
-	SHM_SLICE_BYTES = 4 << 20, /* limit of bytes read from the peer in one call of progress() */
-	SHM_COOP_CLAIM_UNITS = 16,                      /* largest claim of one end of a cooperative copy: 1 MiB */
-	SHM_COOP_ALONE_UNITS = 4, /* a single message of fewer units is read by the receiver alone */
-	SHM_RUNS_PER_CALL = 8,                          /* limit of runs of a long message in one call of progress() */
-	SHM_IDLE_POLLS = 2048 /* empty calls of progress() before a check that the peer is alive */
+	/* The same for a sender that has its own core and waits for an answer anyway. */
+	SHM_ARENA_EXCHANGE_MIN = 2049,
+	/* The sender prefetches for writing: unit lines up to this size, and up to this many cells. */
+	SHM_PREFETCHW_BYTES = 1024,
+	SHM_PREFETCHW_CELLS = 2,
+	/* Traffic is one-way after this many short sends in a row without a received message. */
+	SHM_ONE_WAY_AFTER = 3,
+	/* The receiver prefetches messages up to this size, after this many early ones in a row. */
+	SHM_PREFETCH_BYTES = 1024,
+	SHM_PREFETCH_AFTER = 3,
+	SHM_TUNED_MIN = 8 << 10,            /* from this size CMA is measured and may be chosen */
+	SHM_COOP_MIN = 64 << 10,            /* from this size both ends copy a borrowed one-way message */
+	SHM_PUT_MIN = SHM_BULK_MIN,         /* receives from this size publish an RTR */
+	SHM_PUT_MAX = 1 << 20,              /* the sender puts messages up to this size, each in one call */
+	SHM_REVOKE_TIMEOUT_NS = 1000000000, /* how long a closing end waits for a peer's write to end */
+	SHM_SLICE_BYTES = 4 << 20,          /* limit of bytes read from the peer in one call of progress() */
+	SHM_COOP_CLAIM_UNITS = 16,          /* largest claim of one end of a cooperative copy: 1 MiB */
+	SHM_COOP_ALONE_UNITS = 4,           /* a single message of fewer units is read by the receiver alone */
+	SHM_RUNS_PER_CALL = 8,              /* limit of runs of a long message in one call of progress() */
+	SHM_IDLE_POLLS = 2048               /* empty calls of progress() before a check that the peer is alive */
 };
 
 /* Carries what an end tells the other over the socket: hello from the dialer, reply from the acceptor, done from the
@@ -91,15 +96,14 @@ struct shm_endpoint {
 	enum shm_state state;
 	uint32_t empty_polls;                    /* empty calls of progress() since the last completion */
 	bool is_peer_gone;                       /* the socket has hung up, or the peer has closed */
-	bool is_peeked; /* peek() was called since the last posted receive: the rank waits for a message */
+	bool is_peeked;                          /* peek() was called since the last posted receive */
 	bool is_same_process;
 	bool is_read_by_peer;                    /* the peer can read this process's memory */
 	bool is_mapped_by_peer;                  /* the peer has mapped this rank's arena */
 	bool has_membarrier;                     /* the end that goes to sleep runs membarrier: see shm_publish() */
 	uint64_t bulk_min, arena_min;            /* SHM_BULK_MIN and SHM_ARENA_MIN; benchmarks set others */
-	/* COLLET_SHM_ATTACH_MIN: messages from this size always use CMA. */
-	uint64_t attach_min;
-	bool is_tuned; /* the default: CMA is used where measurements show that it is faster */
+	uint64_t attach_min;                     /* COLLET_SHM_ATTACH_MIN: from this size always CMA */
+	bool is_tuned;                           /* the default: CMA is used where it is measured to be faster */
 
 	struct shm_region *region;
 	struct shm_side *mine, *theirs;
@@ -110,7 +114,7 @@ struct shm_endpoint {
 	unsigned char (*out_bulk)[SHM_BULK_UNIT_BYTES];
 	uint64_t out_next;                       /* number of cells filled so far */
 	uint64_t out_consumed;                   /* number of them that the peer had consumed when last read */
-	uint64_t out_units_used, out_units_freed;/* a bit per unit; units_freed as last read from the peer */
+	uint64_t out_units_used, out_units_freed; /* a bit per unit; units_freed as last read from the peer */
 	uint64_t out_bulk_used, out_bulk_freed;  /* the same for bulk units */
 	uint64_t tokens_used, tokens_done;       /* a bit per token; tokens_done as last read from the peer */
 	uint64_t tokens_borrowed;                /* a bit per token: the peer holds the buffer in borrowed[token] */
@@ -119,7 +123,7 @@ struct shm_endpoint {
 	bool is_write_denied;                    /* process_vm_writev() to the peer has failed */
 	struct collet_transfer_queue sends;      /* sends not yet, or not completely, published */
 	uint64_t out_messages;                   /* number of messages started so far */
-	uint32_t unanswered; /* short messages sent since the last received one, at most SHM_ONE_WAY_AFTER */
+	uint32_t unanswered;                     /* short sends since the last receive, at most SHM_ONE_WAY_AFTER */
 	uint64_t sent_bytes;                     /* bytes of the first queued send already published */
 	enum shm_protocol sent_protocol;         /* protocol of that send */
 	struct shm_cell *in_rtrs;                /* RTR slots that the peer writes */
@@ -134,7 +138,7 @@ struct shm_endpoint {
 	uint64_t in_bulk_viewed;                 /* a bit per bulk unit: a view holds it */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
-	struct shm_cell *out_rtrs;
+	struct shm_cell *out_rtrs;               /* RTR slots that this end writes */
 	uint64_t in_posted, in_messages;         /* numbers of receives posted and of messages started so far */
 	uint32_t early_count;                    /* messages in a row that had arrived before their receive */
 	const struct collet_arena_map *peer_arena;

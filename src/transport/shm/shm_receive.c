@@ -37,7 +37,7 @@ static void free_bulk(struct shm_endpoint *shm, unsigned first, unsigned count)
 	shm_publish(shm, &shm->mine->bulk_freed, shm->in_bulk_freed);
 }
 
-/* ---- Messages that come in runs of units --------------------------------------------------------------------- */
+/* ---- Messages that come in runs of units -------------------------------------------------------------------- */
 
 /* True if the receiver may view the run in place: it wants a view, and enough other units remain for the sender to
  * continue. */
