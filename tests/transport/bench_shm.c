@@ -26,13 +26,13 @@ extern const struct collet_transport collet_shm_transport;
 enum { LARGEST = 64 << 20 };
 
 /* Memory shared by both processes, beside the endpoint. */
-struct board {
+struct shared {
 	alignas(64) _Atomic uint64_t flag[2][8];
 	alignas(64) _Atomic uint32_t arrived;
 };
 
 struct bench {
-	struct board *board;
+	struct shared *shared;
 	struct pair pair;
 	int me;
 	struct collet_arena arena;
@@ -51,8 +51,8 @@ static void pause_cpu(void)
 static void barrier(struct bench *bench)
 {
 	bench->barriers += 2;
-	atomic_fetch_add(&bench->board->arrived, 1);
-	while (atomic_load(&bench->board->arrived) < bench->barriers)
+	atomic_fetch_add(&bench->shared->arrived, 1);
+	while (atomic_load(&bench->shared->arrived) < bench->barriers)
 		sched_yield();
 }
 
@@ -74,7 +74,7 @@ static double least_us(struct bench *bench, unsigned count,
 
 static void raw_ping_pong(struct bench *bench, unsigned count, size_t bytes)
 {
-	_Atomic uint64_t *mine = &bench->board->flag[bench->me][0], *theirs = &bench->board->flag[!bench->me][0];
+	_Atomic uint64_t *mine = &bench->shared->flag[bench->me][0], *theirs = &bench->shared->flag[!bench->me][0];
 	uint64_t at = atomic_load(mine);
 	for (unsigned i = 0; i < count; i++) {
 		at++;
@@ -89,7 +89,7 @@ static void raw_ping_pong(struct bench *bench, unsigned count, size_t bytes)
 
 static void raw_exchange(struct bench *bench, unsigned count, size_t bytes)
 {
-	_Atomic uint64_t *mine = &bench->board->flag[bench->me][0], *theirs = &bench->board->flag[!bench->me][0];
+	_Atomic uint64_t *mine = &bench->shared->flag[bench->me][0], *theirs = &bench->shared->flag[!bench->me][0];
 	uint64_t at = atomic_load(mine);
 	for (unsigned i = 0; i < count; i++) {
 		at++;
@@ -99,10 +99,10 @@ static void raw_exchange(struct bench *bench, unsigned count, size_t bytes)
 	}
 }
 
-static void settle(struct collet_endpoint *conduit, struct collet_transfer *transfer)
+static void complete(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
 	while (*(volatile enum collet_status *)&transfer->status == COLLET_PENDING)
-		if (!collet_shm_transport.progress(conduit))
+		if (!collet_shm_transport.progress(endpoint))
 			pause_cpu();
 	if (transfer->status != COLLET_OK) {
 		fprintf(stderr, "%s\n", collet_last_error());
@@ -119,20 +119,20 @@ static void refresh(struct bench *bench, unsigned char *from, size_t bytes)
 
 static void exchange_from(struct bench *bench, unsigned count, size_t bytes, unsigned char *from, uint32_t flags)
 {
-	struct collet_endpoint *conduit = bench->pair.ends[bench->me].conduit;
+	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].conduit;
 	for (unsigned i = 0; i < count; i++) {
 		struct collet_transfer send = transfer_of(bench->sequence, from, bytes);
 		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
 		receive.flags = flags;
 		refresh(bench, from, bytes);
-		collet_shm_transport.post_send(conduit, &send);
-		collet_shm_transport.post_recv(conduit, &receive);
-		settle(conduit, &receive);
+		collet_shm_transport.post_send(endpoint, &send);
+		collet_shm_transport.post_recv(endpoint, &receive);
+		complete(endpoint, &receive);
 		if (flags && receive.view != bench->in)
 			memcpy(bench->in, receive.view, bytes);  /* the received bytes are read once */
 		if (flags)
-			collet_shm_transport.release_view(conduit, &receive);
-		settle(conduit, &send);
+			collet_shm_transport.release_view(endpoint, &receive);
+		complete(endpoint, &send);
 	}
 }
 
@@ -153,17 +153,17 @@ static void exchange_arena(struct bench *bench, unsigned count, size_t bytes)
 
 static void ping_pong(struct bench *bench, unsigned count, size_t bytes)
 {
-	struct collet_endpoint *conduit = bench->pair.ends[bench->me].conduit;
+	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].conduit;
 	for (unsigned i = 0; i < count; i++) {
 		struct collet_transfer send = transfer_of(bench->sequence, bench->out, bytes);
 		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
 		if (bench->me == 0)
-			collet_shm_transport.post_send(conduit, &send);
-		collet_shm_transport.post_recv(conduit, &receive);
-		settle(conduit, &receive);
+			collet_shm_transport.post_send(endpoint, &send);
+		collet_shm_transport.post_recv(endpoint, &receive);
+		complete(endpoint, &receive);
 		if (bench->me == 1)
-			collet_shm_transport.post_send(conduit, &send);
-		settle(conduit, &send);
+			collet_shm_transport.post_send(endpoint, &send);
+		complete(endpoint, &send);
 	}
 }
 
@@ -199,10 +199,10 @@ static void print_table(struct bench *bench)
 	const double flag = least_us(bench, 500, raw_ping_pong, 0) / 2, flags = least_us(bench, 500, raw_exchange, 0);
 	if (says)
 		printf("%-28s%8.3f us\n%-28s%8.3f us\n", "raw flag, one way", flag, "raw flags, exchange", flags);
-	const double way = least_us(bench, 500, ping_pong, 8) / 2, both = least_us(bench, 500, exchange, 8);
+	const double one_way = least_us(bench, 500, ping_pong, 8) / 2, both = least_us(bench, 500, exchange, 8);
 	if (says)
 		printf("%-28s%8.3f us\n%-28s%8.3f us\n\nexchange, us%14s%10s%10s%10s%10s%10s%10s%10s\n",
-			"shm 8 B, one way", way, "shm 8 B, exchange", both, "default", "view", "ring", "ring view",
+			"shm 8 B, one way", one_way, "shm 8 B, exchange", both, "default", "view", "ring", "ring view",
 			"bulk", "arena", "memcpy", "vm_readv");
 	for (size_t bytes = 8; bytes <= LARGEST; bytes *= bytes < 1 << 20 ? 2 : 4) {
 		const unsigned count = bytes <= 4096 ? 200 : bytes <= 65536 ? 20 : 1;
@@ -262,10 +262,10 @@ int main(void)
 		puts("skipped: needs two cores");
 		return 77;
 	}
-	bench.board = mmap(NULL, sizeof(*bench.board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bench.shared = mmap(NULL, sizeof(*bench.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	bench.out = mmap(NULL, LARGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	bench.in = mmap(NULL, LARGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (bench.board == MAP_FAILED || bench.out == MAP_FAILED || bench.in == MAP_FAILED)
+	if (bench.shared == MAP_FAILED || bench.out == MAP_FAILED || bench.in == MAP_FAILED)
 		return 1;
 	pair_connect(&bench.pair, "shm", true);
 	const pid_t child = fork();

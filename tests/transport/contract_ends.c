@@ -67,23 +67,23 @@ static void close_cancels_what_is_pending(void **state)
 	free(buffer);
 }
 
-static void close_takes_what_was_never_opened(void **state)
+static void close_accepts_an_unopened_endpoint(void **state)
 {
 	struct pair pair = { 0 };
 	pair_connect(&pair, name_of(state), false);
 	pair_begin(&pair, 0);  /* for its table only: the test uses another endpoint */
 	const size_t bytes = (pair.transport->endpoint_bytes + 63) / 64 * 64;
-	struct collet_endpoint *conduit = aligned_alloc(64, bytes);
-	memset(conduit, 0, bytes);
-	conduit->transport = pair.transport;
-	pair.transport->close(conduit);
-	pair.transport->close(conduit);
-	free(conduit);
+	struct collet_endpoint *endpoint = aligned_alloc(64, bytes);
+	memset(endpoint, 0, bytes);
+	endpoint->transport = pair.transport;
+	pair.transport->close(endpoint);
+	pair.transport->close(endpoint);
+	free(endpoint);
 	pair_close(&pair);
 }
 
 /* The endpoint is open but not ready, as when the other end never came. */
-static void close_takes_what_is_half_open(void **state)
+static void close_accepts_an_unready_endpoint(void **state)
 {
 	struct pair pair = { 0 };
 	pair_connect(&pair, name_of(state), false);
@@ -159,7 +159,7 @@ static void a_closed_peer_is_lost(void **state)
 
 /* Nothing is posted and the rank peeks. It sees everything that was sent, and then learns that nothing more will come,
  * awake or asleep. */
-static void a_closed_peer_is_lost_to_who_peeks(void **state)
+static void a_peeking_rank_loses_a_closed_peer(void **state)
 {
 	enum { BYTES = 100 };
 	for (unsigned row = 0; row < 4; row++) {
@@ -203,7 +203,7 @@ static void a_closed_peer_is_lost_to_who_peeks(void **state)
 }
 
 /* A rank leaves after its calls. What it sent is still delivered, whether or not it had read everything. */
-static void settled_sends_outlive_their_sender(void **state)
+static void completed_sends_outlive_their_sender(void **state)
 {
 	enum { COUNT = 6, BYTES = 100 };
 	for (unsigned unread = 0; unread < 2; unread++) {
@@ -219,23 +219,23 @@ static void settled_sends_outlive_their_sender(void **state)
 			post_send(&pair.ends[1], &nobody_reads);
 			assert_true(end_settle(&pair.ends[1], &nobody_reads));
 		}
-		uint64_t settled = 0;
-		for (; settled < COUNT; settled++) {
-			struct collet_transfer send = transfer_of(settled, from, BYTES);
-			pattern_fill(from, BYTES, settled);
+		uint64_t completed = 0;
+		for (; completed < COUNT; completed++) {
+			struct collet_transfer send = transfer_of(completed, from, BYTES);
+			pattern_fill(from, BYTES, completed);
 			post_send(&pair.ends[0], &send);
 			assert_true(end_settle(&pair.ends[0], &send));  /* so few bytes fit without a receive */
 			assert_int_equal(send.status, COLLET_OK);
 		}
 		pair.transport->close(pair.ends[0].conduit);
-		for (uint64_t i = 0; i < settled; i++) {
+		for (uint64_t i = 0; i < completed; i++) {
 			struct collet_transfer receive = transfer_of(i, into, BYTES);
 			post_recv(&pair.ends[1], &receive);
 			assert_true(end_settle(&pair.ends[1], &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_true(pattern_is(into, BYTES, i));
 		}
-		struct collet_transfer receive = transfer_of(settled, into, BYTES);
+		struct collet_transfer receive = transfer_of(completed, into, BYTES);
 		post_recv(&pair.ends[1], &receive);
 		assert_true(end_settle(&pair.ends[1], &receive));
 		assert_lost(&pair.ends[1], &receive);
@@ -243,7 +243,7 @@ static void settled_sends_outlive_their_sender(void **state)
 	}
 }
 
-/* ---- Processes ------------------------------------------------------------------------------------------------ */
+/* ---- Processes ---------------------------------------------------------------------------------------------- */
 
 /* Runs in the child: opens the second end, tells the parent, and waits to be killed. */
 static void wait_to_be_killed(struct pair *pair, int ready, uint64_t sends, uint8_t *buffer, size_t bytes)
@@ -368,12 +368,12 @@ int contract_ends(const char *const *names)
 {
 	static const struct promise promises[] = {
 		{ "close_cancels_what_is_pending", close_cancels_what_is_pending },
-		{ "close_takes_what_was_never_opened", close_takes_what_was_never_opened },
-		{ "close_takes_what_is_half_open", close_takes_what_is_half_open },
+		{ "close_accepts_an_unopened_endpoint", close_accepts_an_unopened_endpoint },
+		{ "close_accepts_an_unready_endpoint", close_accepts_an_unready_endpoint },
 		{ "opening_fails_when_the_other_end_leaves", opening_fails_when_the_other_end_leaves },
 		{ "a_closed_peer_is_lost", a_closed_peer_is_lost },
-		{ "a_closed_peer_is_lost_to_who_peeks", a_closed_peer_is_lost_to_who_peeks },
-		{ "settled_sends_outlive_their_sender", settled_sends_outlive_their_sender },
+		{ "a_peeking_rank_loses_a_closed_peer", a_peeking_rank_loses_a_closed_peer },
+		{ "completed_sends_outlive_their_sender", completed_sends_outlive_their_sender },
 		{ "a_killed_peer_is_lost", a_killed_peer_is_lost },
 		{ "a_forked_child_closes_only_its_own", a_forked_child_closes_only_its_own },
 	};

@@ -58,17 +58,17 @@ static const char *name_of(const char *argument, char *name, size_t bytes)
 /* Tries to open a transport. COLLET_ERR_UNSUPPORTED if it has no device. */
 static collet_status probe(const char *name)
 {
-	struct collet_peer_info card = { .pid = (uint32_t)getpid() };
+	struct collet_peer_info peer_info = { .pid = (uint32_t)getpid() };
 	const struct collet_log log = { 0 };
 	struct collet_wake wake = { .epoll_fd = epoll_create1(EPOLL_CLOEXEC), .event_fd = eventfd(0, EFD_CLOEXEC) };
 	const struct collet_device_config config = {
-		.services = &collet_transport_services, .log = &log, .self = &card, .wake = &wake, .job_id = 1 };
+		.services = &collet_transport_services, .log = &log, .self = &peer_info, .wake = &wake, .job_id = 1 };
 	struct collet_transport_set set;
-	const collet_status status = collet_transports_open(&set, name, &config, &card);
+	const collet_status status = collet_transports_open(&set, name, &config, &peer_info);
 	if (status == COLLET_OK) {
-		const struct collet_transport_instance *offer = collet_transports_find(&set, name, NULL);
-		printf("%s: %s%s%s\n", name, offer->transport->summary ? offer->transport->summary : "",
-			offer->info.description[0] ? "; " : "", offer->info.description);
+		const struct collet_transport_instance *instance = collet_transports_find(&set, name, NULL);
+		printf("%s: %s%s%s\n", name, instance->transport->summary ? instance->transport->summary : "",
+			instance->info.description[0] ? "; " : "", instance->info.description);
 		collet_transports_close(&set, false);
 	} else {
 		fprintf(stderr, "transport-contract: %s\n", collet_last_error());

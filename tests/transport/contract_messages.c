@@ -95,15 +95,15 @@ static void every_size_arrives(void **state)
 	uint8_t *from = malloc(LARGEST), *into = malloc(LARGEST + 1);
 	for (size_t s = 0; s < SIZE_COUNT; s++) {
 		const size_t bytes = message_sizes[s];
-		for (unsigned way = 0; way < 8; way++) {
-			const bool receive_first = way & 1, view = way & 2, backwards = way & 4;
-			if (bytes == LARGEST && way != 0 && way != 7)
+		for (unsigned variant = 0; variant < 8; variant++) {
+			const bool receive_first = variant & 1, view = variant & 2, backwards = variant & 4;
+			if (bytes == LARGEST && variant != 0 && variant != 7)
 				continue;
 			struct end *sender = &pair.ends[backwards], *receiver = &pair.ends[!backwards];
 			struct collet_transfer send = transfer_of(s, from, bytes),
 					       receive = transfer_of(s, into, bytes);
 			receive.flags = view ? COLLET_TRANSFER_VIEW : 0;
-			pattern_fill(from, bytes, s * 8 + way);
+			pattern_fill(from, bytes, s * 8 + variant);
 			memset(into, 0xee, bytes + 1);
 			if (receive_first)
 				post_recv(receiver, &receive);
@@ -112,7 +112,7 @@ static void every_size_arrives(void **state)
 				post_recv(receiver, &receive);
 			assert_true(pair_settle(&pair, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
-			assert_true(pattern_is(view ? receive.view : into, bytes, s * 8 + way));
+			assert_true(pattern_is(view ? receive.view : into, bytes, s * 8 + variant));
 			assert_int_equal(into[bytes], 0xee);
 			if (view)
 				receiver->conduit->transport->release_view(receiver->conduit, &receive);
@@ -140,85 +140,85 @@ static void no_bytes_need_no_buffer(void **state)
 	pair_close(&pair);
 }
 
-/* ---- Many at once --------------------------------------------------------------------------------------------- */
+/* ---- Many messages ------------------------------------------------------------------------------------------ */
 
-enum { FLYING = 8, CROWD = 3000, CROWD_BYTES = 600 };
+enum { FLYING = 8, FLOW_MESSAGES = 3000, FLOW_BYTES = 600 };
 
-/* One direction of many messages: message k has crowd_bytes(k) bytes and uses slot k % FLYING. */
-struct crowd {
+/* One direction of many messages: message k has flow_bytes(k) bytes and uses slot k % FLYING. */
+struct flow {
 	struct end *from, *to;
 	struct collet_transfer sends[FLYING], receives[FLYING];
-	uint8_t out[FLYING][CROWD_BYTES], in[FLYING][CROWD_BYTES];
+	uint8_t out[FLYING][FLOW_BYTES], in[FLYING][FLOW_BYTES];
 	uint64_t sent, received;  /* number posted */
 	uint64_t send_checked, receive_checked;
-	bool wrong;
+	bool has_failed;
 };
 
-static size_t crowd_bytes(uint64_t k)
+static size_t flow_bytes(uint64_t k)
 {
-	return (size_t)(k * 2654435761u >> 7) % (CROWD_BYTES + 1);
+	return (size_t)(k * 2654435761u >> 7) % (FLOW_BYTES + 1);
 }
 
-static void crowd_sends(struct crowd *crowd)
+static void advance_sends(struct flow *flow)
 {
-	for (; crowd->send_checked < crowd->sent && crowd->sends[crowd->send_checked % FLYING].status != COLLET_PENDING;
-		crowd->send_checked++)
-		crowd->wrong |= crowd->sends[crowd->send_checked % FLYING].status != COLLET_OK;
-	for (; crowd->sent < CROWD && crowd->sent - crowd->send_checked < FLYING; crowd->sent++) {
-		const uint64_t k = crowd->sent, slot = k % FLYING;
-		pattern_fill(crowd->out[slot], crowd_bytes(k), k);
-		crowd->sends[slot] = transfer_of(k, crowd->out[slot], crowd_bytes(k));
-		post_send(crowd->from, &crowd->sends[slot]);
+	for (; flow->send_checked < flow->sent && flow->sends[flow->send_checked % FLYING].status != COLLET_PENDING;
+		flow->send_checked++)
+		flow->has_failed |= flow->sends[flow->send_checked % FLYING].status != COLLET_OK;
+	for (; flow->sent < FLOW_MESSAGES && flow->sent - flow->send_checked < FLYING; flow->sent++) {
+		const uint64_t k = flow->sent, slot = k % FLYING;
+		pattern_fill(flow->out[slot], flow_bytes(k), k);
+		flow->sends[slot] = transfer_of(k, flow->out[slot], flow_bytes(k));
+		post_send(flow->from, &flow->sends[slot]);
 	}
 }
 
-static void crowd_receives(struct crowd *crowd)
+static void advance_receives(struct flow *flow)
 {
-	for (; crowd->receive_checked < crowd->received; crowd->receive_checked++) {
-		const uint64_t k = crowd->receive_checked;
-		struct collet_transfer *receive = &crowd->receives[k % FLYING];
+	for (; flow->receive_checked < flow->received; flow->receive_checked++) {
+		const uint64_t k = flow->receive_checked;
+		struct collet_transfer *receive = &flow->receives[k % FLYING];
 		if (receive->status == COLLET_PENDING)
 			break;
-		crowd->wrong |= receive->status != COLLET_OK || !pattern_is(receive->view, crowd_bytes(k), k);
+		flow->has_failed |= receive->status != COLLET_OK || !pattern_is(receive->view, flow_bytes(k), k);
 		if (receive->flags & COLLET_TRANSFER_VIEW)
-			crowd->to->conduit->transport->release_view(crowd->to->conduit, receive);
+			flow->to->conduit->transport->release_view(flow->to->conduit, receive);
 	}
-	for (; crowd->received < CROWD && crowd->received - crowd->receive_checked < FLYING; crowd->received++) {
-		const uint64_t k = crowd->received, slot = k % FLYING;
-		crowd->receives[slot] = transfer_of(k, crowd->in[slot], crowd_bytes(k));
-		crowd->receives[slot].flags = COLLET_TRANSFER_VIEW;
-		post_recv(crowd->to, &crowd->receives[slot]);
+	for (; flow->received < FLOW_MESSAGES && flow->received - flow->receive_checked < FLYING; flow->received++) {
+		const uint64_t k = flow->received, slot = k % FLYING;
+		flow->receives[slot] = transfer_of(k, flow->in[slot], flow_bytes(k));
+		flow->receives[slot].flags = COLLET_TRANSFER_VIEW;
+		post_recv(flow->to, &flow->receives[slot]);
 	}
 }
 
-static bool crowd_done(const struct crowd *crowd)
+static bool is_flow_done(const struct flow *flow)
 {
-	return crowd->wrong || (crowd->send_checked == CROWD && crowd->receive_checked == CROWD);
+	return flow->has_failed || (flow->send_checked == FLOW_MESSAGES && flow->receive_checked == FLOW_MESSAGES);
 }
 
-static void crowds_pass_both_ways(void **state)
+static void many_messages_pass_both_ways(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
-	struct crowd *crowds = calloc(2, sizeof(struct crowd));
-	const unsigned ways = pair.single ? 1 : 2;
-	for (unsigned i = 0; i < ways; i++) {
-		crowds[i].from = &pair.ends[i];
-		crowds[i].to = &pair.ends[!i];
+	struct flow *flows = calloc(2, sizeof(struct flow));
+	const unsigned directions = pair.single ? 1 : 2;
+	for (unsigned i = 0; i < directions; i++) {
+		flows[i].from = &pair.ends[i];
+		flows[i].to = &pair.ends[!i];
 	}
 	const int64_t deadline = collet_deadline_after(INT64_C(30000000000));
-	while (!(crowd_done(&crowds[0]) && (ways == 1 || crowd_done(&crowds[1])))) {
-		for (unsigned i = 0; i < ways; i++) {
-			crowd_sends(&crowds[i]);
-			crowd_receives(&crowds[i]);
+	while (!(is_flow_done(&flows[0]) && (directions == 1 || is_flow_done(&flows[1])))) {
+		for (unsigned i = 0; i < directions; i++) {
+			advance_sends(&flows[i]);
+			advance_receives(&flows[i]);
 		}
 		for (int i = 0; i < 2; i++)
 			pair.transport->progress(pair.ends[i].conduit);
 		assert_false(collet_deadline_passed(deadline));
 	}
-	for (unsigned i = 0; i < ways; i++)
-		assert_false(crowds[i].wrong);
-	free(crowds);
+	for (unsigned i = 0; i < directions; i++)
+		assert_false(flows[i].has_failed);
+	free(flows);
 	pair_close(&pair);
 }
 
@@ -284,7 +284,7 @@ static void views_are_released_in_any_order(void **state)
 	pair_close(&pair);
 }
 
-/* ---- Headers -------------------------------------------------------------------------------------------------- */
+/* ---- Headers ------------------------------------------------------------------------------------------------ */
 
 static void peek_shows_the_next_message(void **state)
 {
@@ -324,7 +324,7 @@ static void peek_shows_the_next_message(void **state)
 }
 
 /* is_recv_ready() finds every message, also large and mismatched ones, and nothing before it is sent. */
-static void has_come_tells_of_each_message(void **state)
+static void is_recv_ready_sees_each_message(void **state)
 {
 	static const size_t sizes[] = { 0, 4, 300, 5000, 40000, 300000 };
 	struct pair pair = { 0 };
@@ -361,7 +361,7 @@ static void has_come_tells_of_each_message(void **state)
 
 /* A tried transfer completes, or is unchanged and can then be posted. Every other receive takes a view, and every third
  * message is a mismatch. */
-static void at_once_is_wholly_or_not(void **state)
+static void a_try_completes_or_changes_nothing(void **state)
 {
 	static const size_t sizes[] = { 0, 4, 41, 300, 1024, 2048, 5000, 40000 };
 	enum { ROUNDS = 6 * sizeof(sizes) / sizeof(sizes[0]), MOST = 40000 };
@@ -431,8 +431,8 @@ static void a_mismatch_touches_nothing(void **state)
 		{ "both large", { 7, 9, 500000 }, { 7, 1, 500000 } },
 	};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
-		for (unsigned way = 0; way < 4; way++) {
-			const bool receive_first = way & 1, view = way & 2;
+		for (unsigned variant = 0; variant < 4; variant++) {
+			const bool receive_first = variant & 1, view = variant & 2;
 			struct pair pair = { 0 };
 			pair_open(&pair, name_of(state));
 			uint8_t *from = calloc(1, 500000), *into = malloc(500000), *untouched = malloc(500000);
@@ -503,12 +503,12 @@ int contract_messages(const char *const *names)
 	static const struct promise promises[] = {
 		{ "every_size_arrives", every_size_arrives },
 		{ "no_bytes_need_no_buffer", no_bytes_need_no_buffer },
-		{ "crowds_pass_both_ways", crowds_pass_both_ways },
+		{ "many_messages_pass_both_ways", many_messages_pass_both_ways },
 		{ "sends_wait_for_their_receives", sends_wait_for_their_receives },
 		{ "views_are_released_in_any_order", views_are_released_in_any_order },
 		{ "peek_shows_the_next_message", peek_shows_the_next_message },
-		{ "has_come_tells_of_each_message", has_come_tells_of_each_message },
-		{ "at_once_is_wholly_or_not", at_once_is_wholly_or_not },
+		{ "is_recv_ready_sees_each_message", is_recv_ready_sees_each_message },
+		{ "a_try_completes_or_changes_nothing", a_try_completes_or_changes_nothing },
 		{ "a_mismatch_touches_nothing", a_mismatch_touches_nothing },
 		{ "statistics_count", statistics_count },
 	};

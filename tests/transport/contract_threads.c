@@ -12,17 +12,17 @@
 #include "contract.h"
 #include "sample.h"
 
-typedef bool settle(struct end *end, const struct collet_transfer *transfer);
+typedef bool complete(struct end *end, const struct collet_transfer *transfer);
 
 struct worker {
 	struct end *end;
-	settle *settle;
+	complete *complete;
 	unsigned rounds;
 	size_t bytes;
 	bool first;               /* ping-pong: this end sends first */
 	uint64_t jitter;          /* if not 0: spins for a pseudo-random time before it sends */
-	const char *wrong;        /* what went wrong; NULL if nothing */
-	char error[512];          /* `wrong` may point here: a thread's last error ends with the thread */
+	const char *failure;        /* what went wrong; NULL if nothing */
+	char error[512];          /* `failure` may point here: a thread's last error ends with the thread */
 	uint8_t *out, *in;
 };
 
@@ -34,7 +34,7 @@ static const char *last_error(struct worker *worker)
 
 /* Spins for a random time (xorshift), which sooner or later hits the moment between the other end's last poll and its
  * sleep. */
-static void dawdle(uint64_t *random)
+static void spin_randomly(uint64_t *random)
 {
 	if (!*random)
 		return;
@@ -50,10 +50,10 @@ static const char *send_one(struct worker *worker, uint64_t sequence)
 	struct end *end = worker->end;
 	struct collet_transfer send = transfer_of(sequence, worker->out, worker->bytes);
 	pattern_fill(worker->out, worker->bytes, sequence);
-	dawdle(&worker->jitter);
+	spin_randomly(&worker->jitter);
 	end->conduit->transport->post_send(end->conduit, &send);
-	if (!worker->settle(end, &send))
-		return "a send did not settle in time";
+	if (!worker->complete(end, &send))
+		return "a send did not complete in time";
 	return send.status == COLLET_OK ? NULL : last_error(worker);
 }
 
@@ -62,8 +62,8 @@ static const char *receive_one(struct worker *worker, uint64_t sequence)
 	struct end *end = worker->end;
 	struct collet_transfer receive = transfer_of(sequence, worker->in, worker->bytes);
 	end->conduit->transport->post_recv(end->conduit, &receive);
-	if (!worker->settle(end, &receive))
-		return "a receive did not settle in time: a wake-up was lost";
+	if (!worker->complete(end, &receive))
+		return "a receive did not complete in time: a wake-up was lost";
 	if (receive.status != COLLET_OK)
 		return last_error(worker);
 	return pattern_is(worker->in, worker->bytes, sequence) ? NULL : "wrong bytes";
@@ -72,13 +72,13 @@ static const char *receive_one(struct worker *worker, uint64_t sequence)
 static void *ping_pong(void *argument)
 {
 	struct worker *worker = argument;
-	for (uint64_t round = 0; round < worker->rounds && !worker->wrong; round++) {
+	for (uint64_t round = 0; round < worker->rounds && !worker->failure; round++) {
 		if (worker->first)
-			worker->wrong = send_one(worker, round);
-		if (!worker->wrong)
-			worker->wrong = receive_one(worker, round);
-		if (!worker->wrong && !worker->first)
-			worker->wrong = send_one(worker, round);
+			worker->failure = send_one(worker, round);
+		if (!worker->failure)
+			worker->failure = receive_one(worker, round);
+		if (!worker->failure && !worker->first)
+			worker->failure = send_one(worker, round);
 	}
 	return NULL;
 }
@@ -88,27 +88,27 @@ static void *exchange(void *argument)
 {
 	struct worker *worker = argument;
 	struct end *end = worker->end;
-	for (uint64_t round = 0; round < worker->rounds && !worker->wrong; round++) {
+	for (uint64_t round = 0; round < worker->rounds && !worker->failure; round++) {
 		struct collet_transfer send = transfer_of(round, worker->out, worker->bytes);
 		struct collet_transfer receive = transfer_of(round, worker->in, worker->bytes);
 		receive.flags = round % 2 ? COLLET_TRANSFER_VIEW : 0;
 		pattern_fill(worker->out, worker->bytes, round);
 		end->conduit->transport->post_recv(end->conduit, &receive);
 		end->conduit->transport->post_send(end->conduit, &send);
-		if (!worker->settle(end, &receive))
-			worker->wrong = "a receive did not settle in time";
+		if (!worker->complete(end, &receive))
+			worker->failure = "a receive did not complete in time";
 		else if (receive.status != COLLET_OK)
-			worker->wrong = last_error(worker);
+			worker->failure = last_error(worker);
 		else if (!pattern_is(receive.flags ? receive.view : worker->in, worker->bytes, round))
-			worker->wrong = "wrong bytes";
+			worker->failure = "wrong bytes";
 		/* Release first: the view may be of the peer's own memory, and its send waits for this end as ours does
 		 * for it. */
 		if (receive.flags)
 			end->conduit->transport->release_view(end->conduit, &receive);
-		if (!worker->wrong && !worker->settle(end, &send))
-			worker->wrong = "a send did not settle in time";
-		else if (!worker->wrong && send.status != COLLET_OK)
-			worker->wrong = last_error(worker);
+		if (!worker->failure && !worker->complete(end, &send))
+			worker->failure = "a send did not complete in time";
+		else if (!worker->failure && send.status != COLLET_OK)
+			worker->failure = last_error(worker);
 	}
 	return NULL;
 }
@@ -116,8 +116,8 @@ static void *exchange(void *argument)
 static void *one_way(void *argument)
 {
 	struct worker *worker = argument;
-	for (uint64_t round = 0; round < worker->rounds && !worker->wrong; round++)
-		worker->wrong = worker->first ? send_one(worker, round) : receive_one(worker, round);
+	for (uint64_t round = 0; round < worker->rounds && !worker->failure; round++)
+		worker->failure = worker->first ? send_one(worker, round) : receive_one(worker, round);
 	return NULL;
 }
 
@@ -170,7 +170,7 @@ static void threads_talk(void **state)
 	pthread_t threads[2];
 	for (int i = 0; i < 2; i++) {
 		workers[i] = (struct worker){ .end = &pair.ends[i],
-			.settle = row->asleep ? end_settle_asleep : end_settle,
+			.complete = row->asleep ? end_settle_asleep : end_settle,
 			.rounds = rounds_of(this),
 			.bytes = row->bytes,
 			.first = i == 0,
@@ -183,9 +183,9 @@ static void threads_talk(void **state)
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < 2; i++) {
-		if (workers[i].wrong)
-			print_error("end %d: %s\n", i, workers[i].wrong);
-		assert_null(workers[i].wrong);
+		if (workers[i].failure)
+			print_error("end %d: %s\n", i, workers[i].failure);
+		assert_null(workers[i].failure);
 		free(workers[i].out);
 		free(workers[i].in);
 	}

@@ -98,12 +98,12 @@ void pair_connect(struct pair *pair, const char *name, bool processes)
 	 * here. */
 	for (int i = 0; i < 2; i++)
 		open_transport(pair, &pair->ends[i]);
-	const struct collet_transport_instance *offer = pair->ends[0].offer;
-	const bool local = offer->transport->caps & COLLET_CAP_LOCAL;
-	pair->single = !collet_transport_instance_reaches(offer, &pair->ends[0].card, &pair->ends[1].card);
+	const struct collet_transport_instance *instance = pair->ends[0].offer;
+	const bool local = instance->transport->caps & COLLET_CAP_LOCAL;
+	pair->single = !collet_transport_instance_reaches(instance, &pair->ends[0].card, &pair->ends[1].card);
 	pair->sockets[0] = pair->sockets[1] = -1;
 	if (pair->single)
-		assert_true(collet_transport_instance_reaches(offer, &pair->ends[0].card, &pair->ends[0].card));
+		assert_true(collet_transport_instance_reaches(instance, &pair->ends[0].card, &pair->ends[0].card));
 	for (int i = 0; i < 2; i++)
 		collet_transports_close(&pair->ends[i].set, false);
 	if (pair->single)
@@ -169,12 +169,12 @@ void pair_open(struct pair *pair, const char *name)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pair_await(pair, i), COLLET_OK);
 	for (int i = 0; i < 2; i++) {
-		const struct collet_endpoint *conduit = pair->ends[i].conduit;
-		assert_ptr_equal(conduit->transport, pair->ends[pair->single ? 0 : i].offer->transport);
-		assert_int_equal(conduit->status, COLLET_OK);
-		assert_int_equal(conduit->peer, pair->single ? FIRST_RANK : FIRST_RANK + !i);
-		assert_int_equal(conduit->channel, 3);
-		assert_int_equal(conduit->posted, 0);
+		const struct collet_endpoint *endpoint = pair->ends[i].conduit;
+		assert_ptr_equal(endpoint->transport, pair->ends[pair->single ? 0 : i].offer->transport);
+		assert_int_equal(endpoint->status, COLLET_OK);
+		assert_int_equal(endpoint->peer, pair->single ? FIRST_RANK : FIRST_RANK + !i);
+		assert_int_equal(endpoint->channel, 3);
+		assert_int_equal(endpoint->posted, 0);
 	}
 }
 

@@ -24,20 +24,20 @@ void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arena
 		assert_int_equal(pair_await(pair, i), COLLET_OK);
 }
 
-void shm_ear_open(struct shm_ear *ear, struct end *end)
+void shm_log_capture_begin(struct shm_log_capture *capture, struct end *end)
 {
 	end->log.level = COLLET_LOG_INFO;
-	ear->log = tmpfile();
-	ear->error = dup(STDERR_FILENO);
-	assert_non_null(ear->log);
-	assert_true(ear->error >= 0 && dup2(fileno(ear->log), STDERR_FILENO) >= 0);
+	capture->log = tmpfile();
+	capture->error = dup(STDERR_FILENO);
+	assert_non_null(capture->log);
+	assert_true(capture->error >= 0 && dup2(fileno(capture->log), STDERR_FILENO) >= 0);
 }
 
-void shm_ear_close(struct shm_ear *ear)
+void shm_log_capture_end(struct shm_log_capture *capture)
 {
-	assert_true(dup2(ear->error, STDERR_FILENO) >= 0);
-	close(ear->error);
-	rewind(ear->log);
-	ear->said[fread(ear->said, 1, sizeof(ear->said) - 1, ear->log)] = '\0';
-	fclose(ear->log);
+	assert_true(dup2(capture->error, STDERR_FILENO) >= 0);
+	close(capture->error);
+	rewind(capture->log);
+	capture->text[fread(capture->text, 1, sizeof(capture->text) - 1, capture->log)] = '\0';
+	fclose(capture->log);
 }

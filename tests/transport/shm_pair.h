@@ -23,13 +23,13 @@ static inline struct shm_endpoint *inside(struct pair *pair, int which)
 void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arenas);
 
 /* Captures what an end logs, from level info on. */
-struct shm_ear {
+struct shm_log_capture {
 	FILE *log;
 	int error;  /* the original standard error */
-	char said[1000];
+	char text[1000];
 };
-void shm_ear_open(struct shm_ear *ear, struct end *end);
-/* Ends the capture; the text is then in `said`. */
-void shm_ear_close(struct shm_ear *ear);
+void shm_log_capture_begin(struct shm_log_capture *capture, struct end *end);
+/* Ends the capture; the text is then in `text`. */
+void shm_log_capture_end(struct shm_log_capture *capture);
 
 #endif

@@ -133,7 +133,7 @@ static blkcnt_t pages_in_use(const struct collet_arena *arena)
 	return file.st_blocks / 8;
 }
 
-static void memory_is_used_once_touched_and_given_back(void **state)
+static void freed_memory_returns_to_the_system(void **state)
 {
 	struct collet_arena arena;
 	assert_int_equal(collet_arena_init(&arena, 0), COLLET_OK);  /* gigabytes of address space, without memory */
@@ -258,7 +258,7 @@ int main(void)
 		cmocka_unit_test(a_full_arena_says_so),
 		cmocka_unit_test(only_blocks_are_freed),
 		cmocka_unit_test(contains_knows_the_edges),
-		cmocka_unit_test(memory_is_used_once_touched_and_given_back),
+		cmocka_unit_test(freed_memory_returns_to_the_system),
 		cmocka_unit_test(peers_read_what_is_written),
 		cmocka_unit_test(a_file_that_may_shrink_is_not_mapped),
 		cmocka_unit_test(threads_share_it),

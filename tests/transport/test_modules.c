@@ -1,7 +1,7 @@
-/* Transports from modules: those that are no good are passed over with a line that says why, and are an error that
- * says why where they are asked for; the others are used.
+/* Tests transports from modules. Unusable ones are skipped with a line that says why, or are an error where they are
+ * requested by name. The others are used.
  *
- * Usage: test_modules FOLDER. Where the modules of modules/kinds.c and the skeleton are. */
+ * Usage: test_modules FOLDER, with the modules of modules/kinds.c and the skeleton. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -22,7 +22,7 @@
 static const char *modules;
 
 struct rank_side {
-	struct collet_peer_info card;
+	struct collet_peer_info peer_info;
 	struct collet_log log;
 	struct collet_wake wake;
 	struct collet_transport_set set;
@@ -30,13 +30,13 @@ struct rank_side {
 
 static collet_status open_set(struct rank_side *side, const char *text, enum collet_log_level level)
 {
-	*side = (struct rank_side){ .card = { .rank = 3, .host = "here" }, .log = { .level = level, .rank = 3 } };
+	*side = (struct rank_side){ .peer_info = { .rank = 3, .host = "here" }, .log = { .level = level, .rank = 3 } };
 	const struct collet_device_config config = { .services = &collet_transport_services, .log = &side->log,
-		.self = &side->card, .wake = &side->wake, .job_id = 1 };
-	return collet_transports_open(&side->set, text, &config, &side->card);
+		.self = &side->peer_info, .wake = &side->wake, .job_id = 1 };
+	return collet_transports_open(&side->set, text, &config, &side->peer_info);
 }
 
-/* The same, with what is logged meanwhile. */
+/* Does the same, and captures what is logged meanwhile. */
 static collet_status open_logged(
 	struct rank_side *side, const char *text, enum collet_log_level level, char *logged, size_t bytes)
 {
@@ -68,24 +68,24 @@ static const struct {
 	{ "head", COLLET_ERR_CONFIG, "less than struct collet_endpoint" },
 	{ "gap", COLLET_ERR_CONFIG, "post_recv is missing" },
 	{ "half", COLLET_ERR_CONFIG, "device_close is missing" },
-	{ "now", COLLET_ERR_CONFIG, "try_recv is missing" },
+	{ "try", COLLET_ERR_CONFIG, "try_recv is missing" },
 	{ "reach", COLLET_ERR_CONFIG, "memory_register is missing" },
 	{ "symbol", COLLET_ERR_CONFIG, "does not export collet_transport_module" },
 	{ "unresolved", COLLET_ERR_CONFIG, "collet_no_such_function" },
 	{ "device", COLLET_ERR_UNSUPPORTED, "no adapter of this kind in /sys/class/adapters" },
-	{ "card", COLLET_ERR_TRANSPORT, "bytes of peer data, but only" },
+	{ "data", COLLET_ERR_TRANSPORT, "bytes of peer data, but only" },
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-static void asked_for_it_is_an_error_that_says_why(void **state)
+static void requested_unusable_modules_are_errors(void **state)
 {
 	setenv("COLLET_TRANSPORT_PATH", modules, 1);
 	for (unsigned i = 0; i < ROWS; i++) {
 		struct rank_side side;
 		char text[64];
-		for (unsigned way = 0; way < 3; way++) {
+		for (unsigned variant = 0; variant < 3; variant++) {
 			static const char *const before[] = { "", "tcp,", "faulty:" };
-			snprintf(text, sizeof(text), "%s%s", before[way], rows[i].name);
+			snprintf(text, sizeof(text), "%s%s", before[variant], rows[i].name);
 			assert_int_equal(open_set(&side, text, COLLET_LOG_NONE), rows[i].status);
 			assert_int_equal(side.set.count, 0);
 			assert_says(collet_last_error(), rows[i].why);
@@ -94,7 +94,7 @@ static void asked_for_it_is_an_error_that_says_why(void **state)
 	}
 }
 
-static void else_it_is_passed_over_and_logged(void **state)
+static void other_unusable_modules_are_passed_over(void **state)
 {
 	static char logged[1 << 16];
 	struct rank_side side;
@@ -107,35 +107,35 @@ static void else_it_is_passed_over_and_logged(void **state)
 		assert_says(strstr(logged, line), rows[i].why);
 		assert_null(collet_transports_find(&side.set, rows[i].name, NULL));
 	}
-	/* Best first, and what a card says is what there is. */
+	/* Best first, and the peer info lists the same transports. */
 	static const char *const wanted[] = { "longer", "shm", "tcp", "skeleton" };
 	uint32_t last = 0, at;
 	for (unsigned i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
 		if (!collet_transports_find(&side.set, wanted[i], &at)) {
-			assert_true(i == 1 || i == 2);  /* which may be left out of a build */
+			assert_true(i == 1 || i == 2);  /* a build may leave these out */
 			continue;
 		}
 		assert_true(at > last);
 		last = at;
-		assert_string_equal(side.card.transports[at - 1].name, wanted[i]);
-		assert_true(collet_peer_info_offers(&side.card, wanted[i]));
+		assert_string_equal(side.peer_info.transports[at - 1].name, wanted[i]);
+		assert_true(collet_peer_info_offers(&side.peer_info, wanted[i]));
 	}
 	size_t bytes;
-	const uint8_t *data = collet_peer_info_data(&side.card, "skeleton", &bytes);
+	const uint8_t *data = collet_peer_info_data(&side.peer_info, "skeleton", &bytes);
 	assert_true(data && bytes == 1 && *data == 1);
-	assert_null(collet_peer_info_data(&side.card, "skelet", &bytes));
-	assert_null(collet_peer_info_data(&side.card, "skeletons", &bytes));
-	assert_false(collet_peer_info_offers(&side.card, "device"));
+	assert_null(collet_peer_info_data(&side.peer_info, "skelet", &bytes));
+	assert_null(collet_peer_info_data(&side.peer_info, "skeletons", &bytes));
+	assert_false(collet_peer_info_offers(&side.peer_info, "device"));
 	collet_transports_close(&side.set, false);
 
-	/* That there is no device is the usual case, and no warning. */
+	/* A missing device is the usual case, and no warning. */
 	assert_int_equal(open_logged(&side, NULL, COLLET_LOG_WARN, logged, sizeof(logged)), COLLET_OK);
 	assert_null(strstr(logged, "transport module device"));
 	assert_says(logged, "transport module version is passed over");
 	collet_transports_close(&side.set, false);
 }
 
-static void what_is_built_in_loads_no_module(void **state)
+static void built_in_transports_load_no_module(void **state)
 {
 	static char logged[4096];
 	struct rank_side side;
@@ -143,7 +143,7 @@ static void what_is_built_in_loads_no_module(void **state)
 	assert_int_equal(open_logged(&side, "self", COLLET_LOG_DEBUG, logged, sizeof(logged)), COLLET_OK);
 	assert_int_equal(side.set.count, 1);
 	assert_string_equal(logged, "");
-	assert_string_equal(side.card.transports[0].name, "");
+	assert_string_equal(side.peer_info.transports[0].name, "");
 	collet_transports_close(&side.set, false);
 }
 
@@ -196,13 +196,13 @@ static void files_that_are_no_modules(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		assert_says(logged, named[i]);
 	assert_null(strstr(logged, "UPPER"));
-	assert_null(strstr(logged, "-tcp"));  /* what is built in is not replaced */
+	assert_null(strstr(logged, "-tcp"));  /* built-in transports are not replaced */
 	assert_null(strstr(logged, "later"));
 	collet_transports_close(&side.set, false);
 	remove_all(folder, files);
 }
 
-/* The first folder whose file is a module has it. */
+/* The first folder with a usable file is used. */
 static void folders_are_searched_in_order(void **state)
 {
 	static const char *const files[] = { "libcollet-transport-skeleton.so", NULL };
@@ -218,7 +218,7 @@ static void folders_are_searched_in_order(void **state)
 	assert_non_null(collet_transports_find(&side.set, "skeleton", NULL));
 	collet_transports_close(&side.set, false);
 
-	/* None anywhere: where it was looked for. */
+	/* If there is none, the sentence lists the searched folders. */
 	setenv("COLLET_TRANSPORT_PATH", "/nowhere", 1);
 	assert_int_equal(open_set(&side, "skeleton", COLLET_LOG_NONE), COLLET_ERR_CONFIG);
 	assert_says(collet_last_error(), "there is no transport \"skeleton\"");
@@ -227,7 +227,7 @@ static void folders_are_searched_in_order(void **state)
 	remove_all(folder, files);
 }
 
-static void names_lead_nowhere_else(void **state)
+static void names_cannot_leave_the_folder(void **state)
 {
 	static const char *const names[] = { "", "tcp,", "../skeleton", "SKELETON", "no:tcp", ":tcp", "faulty:",
 		"a-name-that-is-longer-than-any", "tcp;skeleton" };
@@ -242,19 +242,19 @@ static void names_lead_nowhere_else(void **state)
 
 /* ---- Memory ------------------------------------------------------------------------------------------------- */
 
-static void devices_know_memory(void **state)
+static void devices_register_memory(void **state)
 {
 	struct rank_side side;
 	setenv("COLLET_TRANSPORT_PATH", modules, 1);
 	assert_int_equal(open_set(&side, "memory,skeleton,faulty:memory", COLLET_LOG_NONE), COLLET_OK);
-	const struct collet_transport_instance *offer = collet_transports_find(&side.set, "memory", NULL);
-	const unsigned *known = dlsym(offer->module, "memory_known_count");
+	const struct collet_transport_instance *instance = collet_transports_find(&side.set, "memory", NULL);
+	const unsigned *known = dlsym(instance->module, "memory_known_count");
 	assert_non_null(known);
 	static char page[2][4096];
 	struct collet_memory memory = {
 		.base = page[0], .bytes = 4096, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
 	assert_int_equal(collet_transports_register(&side.set, &side.log, &memory), COLLET_OK);
-	assert_int_equal(*known, 2);  /* a wrapper passes on what the wrapped one is told */
+	assert_int_equal(*known, 2);  /* a wrapper forwards registrations */
 	memory.base = page[1];
 	memory.bytes = 100;
 	assert_int_equal(collet_transports_register(&side.set, &side.log, &memory), COLLET_OK);
@@ -269,12 +269,12 @@ static void devices_know_memory(void **state)
 	assert_int_equal(*known, 0);
 	memory = (struct collet_memory){ .base = page[0], .bytes = 4096, .gpu = -1, .dmabuf = -1 };
 	assert_int_equal(collet_transports_register(&side.set, &side.log, &memory), COLLET_OK);
-	collet_transports_close(&side.set, false);  /* gives back what nobody has */
+	collet_transports_close(&side.set, false);  /* deregisters what is left */
 }
 
 /* ---- Wrappers ----------------------------------------------------------------------------------------------- */
 
-static void wrappers_take_no_nonsense(void **state)
+static void wrappers_refuse_invalid_settings(void **state)
 {
 	static const char *const wrong[] = { "skip=1", "delay=", "delay=2000000", "split", "lose=-1", "delay=5;split=2",
 		"drop=x", "lose=", "rank", "speed=3", "delay=5 split=3" };
@@ -292,7 +292,7 @@ static void wrappers_take_no_nonsense(void **state)
 	assert_says(logged, "COLLET_FAULTY_SEED=1");
 	collet_transports_close(&side.set, false);
 
-	/* When a fault comes may be left to the seed, which then says so. */
+	/* The seed may choose when a fault comes, and is printed then. */
 	setenv("COLLET_FAULTY", "fail,rank=7", 1);
 	setenv("COLLET_FAULTY_SEED", "5", 1);
 	assert_int_equal(open_logged(&side, "faulty:self", COLLET_LOG_NONE, logged, sizeof(logged)), COLLET_OK);
@@ -320,14 +320,14 @@ static void wrappers_take_no_nonsense(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(asked_for_it_is_an_error_that_says_why),
-		cmocka_unit_test(else_it_is_passed_over_and_logged),
-		cmocka_unit_test(what_is_built_in_loads_no_module),
+		cmocka_unit_test(requested_unusable_modules_are_errors),
+		cmocka_unit_test(other_unusable_modules_are_passed_over),
+		cmocka_unit_test(built_in_transports_load_no_module),
 		cmocka_unit_test(files_that_are_no_modules),
 		cmocka_unit_test(folders_are_searched_in_order),
-		cmocka_unit_test(names_lead_nowhere_else),
-		cmocka_unit_test(devices_know_memory),
-		cmocka_unit_test(wrappers_take_no_nonsense),
+		cmocka_unit_test(names_cannot_leave_the_folder),
+		cmocka_unit_test(devices_register_memory),
+		cmocka_unit_test(wrappers_refuse_invalid_settings),
 	};
 	if (argc != 2)
 		return 2;

@@ -22,7 +22,7 @@ static struct collet_transfer view_of(uint64_t sequence, void *data, size_t byte
 	return transfer;
 }
 
-/* ---- Runs of units -------------------------------------------------------------------------------------------- */
+/* ---- Runs of units ------------------------------------------------------------------------------------------ */
 
 static void runs_are_found(void **state)
 {
@@ -50,16 +50,16 @@ static void runs_are_found(void **state)
 	assert_true(shm_bits(0, 64) == UINT64_MAX && shm_bits(3, 2) == 0x18 && shm_bits(63, 1) == (uint64_t)1 << 63);
 }
 
-/* ---- Ways ----------------------------------------------------------------------------------------------------- */
+/* ---- Protocols ---------------------------------------------------------------------------------------------- */
 
 /* The used cells, units and tokens, and the place of the view, show the protocol of a message. */
-static void each_size_goes_its_way(void **state)
+static void each_size_uses_its_protocol(void **state)
 {
 	static const struct {
 		const char *what;
 		bool processes, in_arena;
 		size_t bytes;
-		enum shm_protocol way;
+		enum shm_protocol protocol;
 		unsigned cells;
 		uint32_t flags;
 	} rows[] = {
@@ -109,29 +109,29 @@ static void each_size_goes_its_way(void **state)
 			void *from = malloc(bytes), *into = malloc(bytes), *memory;
 			assert_int_equal(collet_arena_alloc(&arenas[0], &memory, bytes), COLLET_OK);
 			void *data = rows[row].in_arena ? memory : from;
-			if (rows[row].way == SHM_CMA)
+			if (rows[row].protocol == SHM_CMA)
 				inside(&pair, 0)->attach_min = bytes;
 			pattern_fill(data, bytes, row);
 			struct collet_transfer send = transfer_of(1, data, bytes);
 			struct collet_transfer receive = view ? view_of(1, into, bytes) : transfer_of(1, into, bytes);
 			send.flags = rows[row].flags;
 			shm->post_send(pair.ends[0].conduit, &send);
-			assert_int_equal(inside(&pair, 0)->tokens_borrowed, shm_is_borrowed(rows[row].way));
-			assert_int_equal(inside(&pair, 0)->out_bulk_used != 0, rows[row].way == SHM_BULK);
+			assert_int_equal(inside(&pair, 0)->tokens_borrowed, shm_is_borrowed(rows[row].protocol));
+			assert_int_equal(inside(&pair, 0)->out_bulk_used != 0, rows[row].protocol == SHM_BULK);
 			const uint64_t calls = pair.ends[1].conduit->stats.system_calls;
 			shm->post_recv(pair.ends[1].conduit, &receive);
 			assert_true(pair_settle(&pair, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_int_equal(inside(&pair, 1)->in_next, rows[row].cells);
-			const uint64_t pulls =
-				rows[row].way == SHM_CMA ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
-			assert_int_equal(pair.ends[1].conduit->stats.system_calls - calls, pulls);
+			const uint64_t reads =
+				rows[row].protocol == SHM_CMA ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
+			assert_int_equal(pair.ends[1].conduit->stats.system_calls - calls, reads);
 			assert_true(pattern_is(view ? receive.view : into, bytes, row));
 			if (view) {
-				const bool stays = rows[row].way == SHM_ARENA ||
-						   (shm_uses_runs(rows[row].way) && rows[row].cells == 1);
+				const bool stays = rows[row].protocol == SHM_ARENA ||
+						   (shm_uses_runs(rows[row].protocol) && rows[row].cells == 1);
 				assert_int_equal(receive.view != into, stays);
-				if (rows[row].way == SHM_ARENA) {
+				if (rows[row].protocol == SHM_ARENA) {
 					/* The view is the sender's own memory: nothing was copied, and it is not
 					 * released before release_view(). */
 					const size_t offset = (size_t)((unsigned char *)memory - arenas[0].base);
@@ -154,7 +154,7 @@ static void each_size_goes_its_way(void **state)
 /* Threads share one mapping, so that ThreadSanitizer sees their conflicts; processes have two. */
 /* Two ends have lent each other a message and then post their receives. Neither reads before it has posted both, or the
  * other would wait for a whole copy. */
-static void what_is_lent_is_read_by_progress(void **state)
+static void borrowed_messages_are_read_by_progress(void **state)
 {
 	static const struct {
 		bool processes, in_arena;
@@ -202,7 +202,7 @@ static void what_is_lent_is_read_by_progress(void **state)
 }
 
 /* Bytes that were just made are put into a waiting receive that expects this message. */
-static void what_is_fresh_is_pushed(void **state)
+static void cached_bytes_are_put(void **state)
 {
 	static const struct {
 		const char *what;
@@ -274,7 +274,7 @@ static void what_is_fresh_is_pushed(void **state)
 }
 
 /* Nothing is put to a peer that has closed. */
-static void who_has_closed_is_not_written_to(void **state)
+static void a_closed_peer_is_not_written_to(void **state)
 {
 	struct pair pair;
 	struct collet_arena arenas[2];
@@ -315,7 +315,7 @@ static void threads_share_one_mapping(void **state)
 	}
 }
 
-static void a_conduit_costs_what_it_says(void **state)
+static void an_endpoint_takes_its_stated_memory(void **state)
 {
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
@@ -342,7 +342,7 @@ static void a_conduit_costs_what_it_says(void **state)
 	pair_close(&pair);
 }
 
-/* ---- No room -------------------------------------------------------------------------------------------------- */
+/* ---- Full rings --------------------------------------------------------------------------------------------- */
 
 /* Returns how many runs of messages of this size fit into the bulk units while none is released. The size is less than
  * SHM_LONG_BYTES. */
@@ -362,25 +362,25 @@ static uint64_t bulk_runs(uint64_t bytes)
 
 /* Returns how many cells messages of this size take until the ring is full. Where ranks outnumber cores they continue
  * in the bulk units. */
-static uint64_t cells_until_full(uint64_t bytes, bool crowded)
+static uint64_t cells_until_full(uint64_t bytes, bool oversubscribed)
 {
 	if (bytes <= SHM_INLINE_BYTES)
 		return SHM_CELLS / shm_inline_cells(bytes) * shm_inline_cells(bytes);
 	if (bytes >= SHM_BULK_MIN)
 		return bulk_runs(bytes);
 	const uint64_t cells = SHM_UNITS / ((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES) +
-		(crowded ? bulk_runs(bytes) : 0);
+		(oversubscribed ? bulk_runs(bytes) : 0);
 	return cells < SHM_CELLS ? cells : SHM_CELLS;
 }
 
 /* Makes the ends behave as if ranks outnumbered cores. */
-static void crowd(struct pair *pair)
+static void oversubscribe(struct pair *pair)
 {
 	for (int i = 0; i < 2; i++)
 		pair->ends[i].wake.shared_cpu = 1;
 }
 
-static void fill_both_ways(bool crowded)
+static void fill_both_ways(bool oversubscribed)
 {
 	enum { COUNT = 300 };
 	static const size_t sizes[] = { 8, 100, 300, 1024, 3000, SHM_RUN_BYTES, 30000, 100000 };
@@ -389,8 +389,8 @@ static void fill_both_ways(bool crowded)
 		shm_pair_open(&pair, true, NULL);
 		/* Disables tuning: all messages shall fill the ring. */
 		inside(&pair, 0)->is_tuned = inside(&pair, 1)->is_tuned = false;
-		if (crowded)
-			crowd(&pair);
+		if (oversubscribed)
+			oversubscribe(&pair);
 		const size_t bytes = sizes[s];
 		struct collet_transfer *sends = calloc(2 * COUNT, sizeof(*sends)),
 				       *receives = calloc(2 * COUNT, sizeof(*receives));
@@ -401,7 +401,7 @@ static void fill_both_ways(bool crowded)
 			shm->post_send(pair.ends[i % 2].conduit, &sends[i]);
 		}
 		for (int i = 0; i < 2; i++) {
-			assert_int_equal(inside(&pair, i)->out_next, cells_until_full(bytes, crowded));
+			assert_int_equal(inside(&pair, i)->out_next, cells_until_full(bytes, oversubscribed));
 			assert_true(shm->arm(pair.ends[i].conduit));  /* nothing to do until the peer makes room */
 			shm->disarm(pair.ends[i].conduit);
 		}
@@ -428,17 +428,17 @@ static void full_both_ways(void **state)
 	fill_both_ways(true);
 }
 
-static void hold_views(bool crowded)
+static void hold_views(bool oversubscribed)
 {
-	enum { HELD = 200, LARGEST = 300000 };
+	enum { VIEWS = 200, LARGEST = 300000 };
 	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, 20000, SHM_CONTIGUOUS_BYTES, LARGEST };
-	unsigned char *from = malloc(LARGEST), *into[HELD] = { NULL };
-	struct collet_transfer views[HELD];
+	unsigned char *from = malloc(LARGEST), *into[VIEWS] = { NULL };
+	struct collet_transfer views[VIEWS];
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
-	if (crowded)
-		crowd(&pair);
-	for (unsigned i = 0; i < HELD; i++) {
+	if (oversubscribed)
+		oversubscribe(&pair);
+	for (unsigned i = 0; i < VIEWS; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 		struct collet_transfer send = transfer_of(i, from, bytes);
 		send.flags = COLLET_TRANSFER_CONTIGUOUS;
@@ -451,8 +451,8 @@ static void hold_views(bool crowded)
 		assert_true(send.status == COLLET_OK && views[i].status == COLLET_OK);
 	}
 	unsigned pinned = 0;
-	for (unsigned i = 0; i < HELD; i++) {
-		const unsigned which = (i * 77 + 13) % HELD;
+	for (unsigned i = 0; i < VIEWS; i++) {
+		const unsigned which = (i * 77 + 13) % VIEWS;
 		assert_true(pattern_is(views[which].view, views[which].message.bytes, which));
 		pinned += views[which].view != into[which];
 		shm->release_view(pair.ends[1].conduit, &views[which]);
@@ -467,14 +467,14 @@ static void hold_views(bool crowded)
 }
 
 /* Views that are never released must not block later messages of any size or protocol. */
-static void held_views_stop_nobody(void **state)
+static void held_views_block_nobody(void **state)
 {
 	hold_views(false);
 	hold_views(true);
 }
 
 /* CMA-capable messages use CMA if their call class wants it, with a core for each rank and without. */
-static void long_messages_go_the_way_that_is_wanted(void **state)
+static void long_messages_use_the_wanted_protocol(void **state)
 {
 	static const struct {
 		const char *what;
@@ -493,7 +493,7 @@ static void long_messages_go_the_way_that_is_wanted(void **state)
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
 		if (at >= ROWS)
-			crowd(&pair);
+			oversubscribe(&pair);
 		const size_t bytes = rows[row].bytes;
 		void *from = malloc(bytes), *into = malloc(bytes);
 		for (unsigned i = 0; i < 2; i++) {
@@ -516,7 +516,7 @@ static void long_messages_go_the_way_that_is_wanted(void **state)
 	}
 }
 
-/* ---- Nothing is left ------------------------------------------------------------------------------------------ */
+/* ---- Nothing is left behind --------------------------------------------------------------------------------- */
 
 static unsigned count_descriptors(void)
 {
@@ -577,15 +577,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(runs_are_found),
-		cmocka_unit_test(each_size_goes_its_way),
-		cmocka_unit_test(what_is_lent_is_read_by_progress),
-		cmocka_unit_test(what_is_fresh_is_pushed),
-		cmocka_unit_test(who_has_closed_is_not_written_to),
+		cmocka_unit_test(each_size_uses_its_protocol),
+		cmocka_unit_test(borrowed_messages_are_read_by_progress),
+		cmocka_unit_test(cached_bytes_are_put),
+		cmocka_unit_test(a_closed_peer_is_not_written_to),
 		cmocka_unit_test(threads_share_one_mapping),
-		cmocka_unit_test(a_conduit_costs_what_it_says),
+		cmocka_unit_test(an_endpoint_takes_its_stated_memory),
 		cmocka_unit_test(full_both_ways),
-		cmocka_unit_test(held_views_stop_nobody),
-		cmocka_unit_test(long_messages_go_the_way_that_is_wanted),
+		cmocka_unit_test(held_views_block_nobody),
+		cmocka_unit_test(long_messages_use_the_wanted_protocol),
 		cmocka_unit_test(nothing_is_left),
 	};
 	return cmocka_run_group_tests_name("shm", tests, NULL, NULL);

@@ -21,41 +21,41 @@
 #include "core/status.h"
 #include "shm_pair.h"
 
-/* ---- Processes ------------------------------------------------------------------------------------------------ */
+/* ---- Processes ---------------------------------------------------------------------------------------------- */
 
 /* Shared by parent and child, to communicate outside the endpoint. */
-struct board {
+struct shared {
 	_Atomic uint32_t steps;
-	int word;                  /* an eventfd: the child has started, or may leave */
+	int signal;                  /* an eventfd: the child has started, or may leave */
 };
 
 enum { OVER = UINT32_MAX };  /* value of steps: the child makes no more */
 
-static struct board *make_board(void)
+static struct shared *create_shared(void)
 {
-	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	assert_true(board != MAP_FAILED);
-	board->word = eventfd(0, EFD_CLOEXEC);
-	assert_true(board->word >= 0);
-	return board;
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(shared != MAP_FAILED);
+	shared->signal = eventfd(0, EFD_CLOEXEC);
+	assert_true(shared->signal >= 0);
+	return shared;
 }
 
-static void free_board(struct board *board)
+static void free_shared(struct shared *shared)
 {
-	close(board->word);
-	munmap(board, sizeof(*board));
+	close(shared->signal);
+	munmap(shared, sizeof(*shared));
 }
 
-static bool await_word(const struct board *board)
+static bool await_signal(const struct shared *shared)
 {
-	struct pollfd word = { .fd = board->word, .events = POLLIN };
-	return poll(&word, 1, 20000) == 1;
+	struct pollfd event = { .fd = shared->signal, .events = POLLIN };
+	return poll(&event, 1, 20000) == 1;
 }
 
 /* Forks. The child runs body and exits with its result. The parent's end is open when this returns. */
 /* Does the same with an arena for end 0; NULL: none. */
 static pid_t open_processes_with(struct collet_arena *arena, struct pair *pair,
-	int (*body)(struct pair *pair, struct board *board), struct board *board)
+	int (*body)(struct pair *pair, struct shared *shared), struct shared *shared)
 {
 	*pair = (struct pair){ 0 };
 	pair_connect(pair, "shm", true);
@@ -72,16 +72,17 @@ static pid_t open_processes_with(struct collet_arena *arena, struct pair *pair,
 		static struct collet_arena own;
 		if (arena && collet_arena_init(&own, 0) == COLLET_OK)
 			pair->ends[1].arena = &own;
-		_exit(body(pair, board));
+		_exit(body(pair, shared));
 	}
 	pair_begin(pair, 0);
 	assert_int_equal(pair_await(pair, 0), COLLET_OK);
 	return child;
 }
 
-static pid_t open_processes(struct pair *pair, int (*body)(struct pair *pair, struct board *board), struct board *board)
+static pid_t open_processes(
+	struct pair *pair, int (*body)(struct pair *pair, struct shared *shared), struct shared *shared)
 {
-	return open_processes_with(NULL, pair, body, board);
+	return open_processes_with(NULL, pair, body, shared);
 }
 
 static int exit_of(pid_t child)
@@ -97,32 +98,32 @@ static int begin_child(struct pair *pair)
 	return pair_await(pair, 1) == COLLET_OK ? 0 : 1;
 }
 
-enum { TRADED = 3 * MIB + 5 };
+enum { EXCHANGED = 3 * MIB + 5 };
 
 /* Sends and receives a large message; both ends do the same. */
-static bool trade(struct end *end, uint64_t mine, uint64_t theirs)
+static bool exchange(struct end *end, uint64_t mine, uint64_t theirs)
 {
-	unsigned char *out = malloc(TRADED), *in = calloc(1, TRADED);
-	struct collet_transfer send = transfer_of(1, out, TRADED), receive = transfer_of(1, in, TRADED);
-	pattern_fill(out, TRADED, mine);
+	unsigned char *out = malloc(EXCHANGED), *in = calloc(1, EXCHANGED);
+	struct collet_transfer send = transfer_of(1, out, EXCHANGED), receive = transfer_of(1, in, EXCHANGED);
+	pattern_fill(out, EXCHANGED, mine);
 	shm->post_send(end->conduit, &send);
 	shm->post_recv(end->conduit, &receive);
 	const bool good = end_settle(end, &receive) && end_settle(end, &send) && receive.status == COLLET_OK &&
-		send.status == COLLET_OK && pattern_is(in, TRADED, theirs);
+		send.status == COLLET_OK && pattern_is(in, EXCHANGED, theirs);
 	free(out);
 	free(in);
 	return good;
 }
 
-static int trade_openly(struct pair *pair, struct board *board)
+static int exchange_openly(struct pair *pair, struct shared *shared)
 {
 	if (begin_child(pair) || !inside(pair, 1)->is_read_by_peer)
 		return 1;
 	inside(pair, 1)->attach_min = MIB;
-	return !trade(&pair->ends[1], 1, 0);
+	return !exchange(&pair->ends[1], 1, 0);
 }
 
-static int trade_as_nobody(struct pair *pair, struct board *board)
+static int exchange_as_nobody(struct pair *pair, struct shared *shared)
 {
 	/* From here on this process may not read the memory of its parent, which is root's. */
 	if (setgid(65534) != 0 || setuid(65534) != 0)
@@ -130,7 +131,7 @@ static int trade_as_nobody(struct pair *pair, struct board *board)
 	if (begin_child(pair) || inside(pair, 1)->peer_pid)
 		return 1;
 	inside(pair, 1)->attach_min = MIB;
-	return !trade(&pair->ends[1], 1, 0);
+	return !exchange(&pair->ends[1], 1, 0);
 }
 
 /* Each end learns from the other whether it can be read. If not, messages go through the units, even if CMA is
@@ -138,23 +139,23 @@ static int trade_as_nobody(struct pair *pair, struct board *board)
 static void reading_the_peer_is_probed(void **state)
 {
 	struct pair pair;
-	pid_t child = open_processes(&pair, trade_openly, NULL);
+	pid_t child = open_processes(&pair, exchange_openly, NULL);
 	if (!inside(&pair, 0)->is_read_by_peer) {
 		exit_of(child);
 		pair_close(&pair);
 		skip();  /* cross-memory attach is not allowed here */
 	}
 	inside(&pair, 0)->attach_min = MIB;
-	assert_true(trade(&pair.ends[0], 0, 1));
+	assert_true(exchange(&pair.ends[0], 0, 1));
 	assert_true(inside(&pair, 0)->tokens_used != 0 && inside(&pair, 0)->out_bulk_used == 0);
 	assert_int_equal(exit_of(child), 0);
 	pair_close(&pair);
 	if (getuid() != 0)
 		skip();  /* only root can change its user id */
-	child = open_processes(&pair, trade_as_nobody, NULL);
+	child = open_processes(&pair, exchange_as_nobody, NULL);
 	assert_false(inside(&pair, 0)->is_read_by_peer);
 	inside(&pair, 0)->attach_min = MIB;
-	assert_true(trade(&pair.ends[0], 0, 1));
+	assert_true(exchange(&pair.ends[0], 0, 1));
 	assert_true(inside(&pair, 0)->tokens_used == 0);
 	assert_int_equal(exit_of(child), 0);
 	pair_close(&pair);
@@ -163,7 +164,7 @@ static void reading_the_peer_is_probed(void **state)
 enum { HUGE = 48 * MIB };
 
 /* Sends a small message, then a huge one, and never exits by itself. */
-static int send_and_stay(struct pair *pair, struct board *board)
+static int send_and_stay(struct pair *pair, struct shared *shared)
 {
 	unsigned char *out = malloc(HUGE);
 	struct collet_transfer small = transfer_of(1, out, 1000), huge = transfer_of(2, out, HUGE);
@@ -172,7 +173,7 @@ static int send_and_stay(struct pair *pair, struct board *board)
 	pattern_fill(out, HUGE, 5);
 	shm->post_send(pair->ends[1].conduit, &small);
 	shm->post_send(pair->ends[1].conduit, &huge);
-	if (eventfd_write(board->word, 1) != 0)
+	if (eventfd_write(shared->signal, 1) != 0)
 		return 2;
 	for (;;)
 		shm->progress(pair->ends[1].conduit);
@@ -183,11 +184,11 @@ static void killed_in_mid_transfer(void **state)
 	for (unsigned slices = 0; slices < 5; slices += 2) {
 		for (unsigned early = 0; early < 2; early++) {
 			struct pair pair;
-			struct board *board = make_board();
+			struct shared *shared = create_shared();
 			unsigned char *in = calloc(1, HUGE), small_in[1000];
-			const pid_t child = open_processes(&pair, send_and_stay, board);
+			const pid_t child = open_processes(&pair, send_and_stay, shared);
 			struct end *end = &pair.ends[0];
-			assert_true(await_word(board));
+			assert_true(await_signal(shared));
 			struct collet_transfer small = transfer_of(1, small_in, 1000), huge = transfer_of(2, in, HUGE);
 			if (!early) {
 				shm->post_recv(end->conduit, &small);
@@ -210,13 +211,13 @@ static void killed_in_mid_transfer(void **state)
 			assert_non_null(strstr(collet_last_error(), "rank 11 on beta"));
 			free(in);
 			pair_close(&pair);
-			free_board(board);
+			free_shared(shared);
 		}
 	}
 }
 
 /* Receives a huge message slice by slice, and counts its calls for the parent. Stays until it is told to leave. */
-static int receive_counting(struct pair *pair, struct board *board)
+static int receive_counting(struct pair *pair, struct shared *shared)
 {
 	unsigned char *in = calloc(1, HUGE);
 	struct collet_transfer receive = transfer_of(1, in, HUGE);
@@ -224,11 +225,11 @@ static int receive_counting(struct pair *pair, struct board *board)
 		return 1;
 	shm->post_recv(pair->ends[1].conduit, &receive);
 	while (receive.status == COLLET_PENDING) {
-		atomic_fetch_add(&board->steps, 1);
+		atomic_fetch_add(&shared->steps, 1);
 		shm->progress(pair->ends[1].conduit);
 	}
-	atomic_store(&board->steps, OVER);
-	if (!await_word(board))
+	atomic_store(&shared->steps, OVER);
+	if (!await_signal(shared))
 		return 30;
 	/* The sender has closed and refilled its buffer: what was read must not be reported as a message. */
 	return receive.status == COLLET_ERR_PEER_LOST                   ? 0
@@ -249,13 +250,13 @@ static void a_late_reader_reports_nothing(void **state)
 		unsigned char *out = through_units ? own : lent;
 		for (uint32_t steps = 1; steps < 30; steps += 9) {
 			struct pair pair;
-			struct board *board = make_board();
+			struct shared *shared = create_shared();
 			pattern_fill(out, HUGE, 1);
-			const pid_t child = open_processes_with(&arena, &pair, receive_counting, board);
+			const pid_t child = open_processes_with(&arena, &pair, receive_counting, shared);
 			struct collet_transfer send = transfer_of(1, out, HUGE);
 			shm->post_send(pair.ends[0].conduit, &send);
 			const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
-			while (atomic_load(&board->steps) < steps && !collet_deadline_passed(deadline))
+			while (atomic_load(&shared->steps) < steps && !collet_deadline_passed(deadline))
 				shm->progress(pair.ends[0].conduit);
 			kill(child, SIGSTOP);
 			int status;
@@ -266,14 +267,14 @@ static void a_late_reader_reports_nothing(void **state)
 			assert_int_equal(send.status, over ? COLLET_OK : COLLET_CANCELLED);
 			memset(out, 0xff, HUGE);
 			kill(child, SIGCONT);
-			assert_int_equal(eventfd_write(board->word, 1), 0);
+			assert_int_equal(eventfd_write(shared->signal, 1), 0);
 			/* The reader may have read everything before it was stopped, before the sender noticed. Then it
 			 * reports the correct message. */
 			const int verdict = exit_of(child);
 			assert_true(verdict == 10 || (verdict == 0 && !over));
 			cut_short += verdict == 0;
 			pair_close(&pair);
-			free_board(board);
+			free_shared(shared);
 		}
 	}
 	assert_true(cut_short > 0);
@@ -282,7 +283,7 @@ static void a_late_reader_reports_nothing(void **state)
 }
 
 /* Sends, is stopped during the transfer, and continues later. */
-static int send_counting(struct pair *pair, struct board *board)
+static int send_counting(struct pair *pair, struct shared *shared)
 {
 	unsigned char *out = malloc(HUGE);
 	struct collet_transfer send = transfer_of(1, out, HUGE);
@@ -291,7 +292,7 @@ static int send_counting(struct pair *pair, struct board *board)
 	pattern_fill(out, HUGE, 1);
 	shm->post_send(pair->ends[1].conduit, &send);
 	while (send.status == COLLET_PENDING) {
-		atomic_fetch_add(&board->steps, 1);
+		atomic_fetch_add(&shared->steps, 1);
 		shm->progress(pair->ends[1].conduit);
 	}
 	return send.status == COLLET_ERR_PEER_LOST ? 0 : 20;
@@ -300,9 +301,9 @@ static int send_counting(struct pair *pair, struct board *board)
 static void a_late_sender_touches_nothing(void **state)
 {
 	struct pair pair;
-	struct board *board = make_board();
+	struct shared *shared = create_shared();
 	unsigned char *in = calloc(1, HUGE), *refilled = malloc(HUGE);
-	const pid_t child = open_processes(&pair, send_counting, board);
+	const pid_t child = open_processes(&pair, send_counting, shared);
 	struct collet_transfer receive = transfer_of(1, in, HUGE);
 	shm->post_recv(pair.ends[0].conduit, &receive);
 	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
@@ -322,7 +323,7 @@ static void a_late_sender_touches_nothing(void **state)
 	free(in);
 	free(refilled);
 	pair_close(&pair);
-	free_board(board);
+	free_shared(shared);
 }
 
 /* A child of one end's process has a copy of its endpoint. Closing the copy must not close the endpoint. */
@@ -358,7 +359,7 @@ static void a_forked_copy_is_only_a_copy(void **state)
 	collet_arena_deinit(&arenas[1]);
 }
 
-/* ---- Hostile peers -------------------------------------------------------------------------------------------- */
+/* ---- Hostile peers ------------------------------------------------------------------------------------------ */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -416,7 +417,7 @@ static void scribble(struct shm_endpoint *attacker, const struct shm_endpoint *v
 	atomic_store(&cell->word[0], (uint32_t)(victim->in_next + 1) | kind << 32 | inline_bytes << 40);
 }
 
-static void scribbled_memory_is_survived(void **state)
+static void corrupt_memory_is_survived(void **state)
 {
 	enum { GAMES = 400, MOVES = 30, LARGEST = 1 << 16 };
 	static const size_t sizes[] = { 0, 8, 40, 41, 208, 209, 512, 4000, 8192, 8193, LARGEST };
@@ -467,7 +468,7 @@ static void scribbled_memory_is_survived(void **state)
 }
 
 /* Bytes on the socket are not trusted either. */
-static void nonsense_on_the_socket_is_refused(void **state)
+static void invalid_bytes_on_the_socket_are_refused(void **state)
 {
 	struct shm_hello hello = { 0 };
 	for (unsigned dialed = 0; dialed < 2; dialed++) {
@@ -486,7 +487,7 @@ static void nonsense_on_the_socket_is_refused(void **state)
 	}
 }
 
-static void somebody_elses_socket_is_refused(void **state)
+static void another_users_socket_is_refused(void **state)
 {
 	struct pair pair = { 0 };
 	pair_connect(&pair, "shm", false);
@@ -497,12 +498,12 @@ static void somebody_elses_socket_is_refused(void **state)
 		.socket = pair.sockets[0],
 		.wake = &pair.ends[0].wake,
 		.log = &pair.ends[0].log };
-	struct shm_endpoint *conduit = aligned_alloc(64, (sizeof(*conduit) + 63) / 64 * 64);
-	memset(conduit, 0, sizeof(*conduit));
+	struct shm_endpoint *endpoint = aligned_alloc(64, (sizeof(*endpoint) + 63) / 64 * 64);
+	memset(endpoint, 0, sizeof(*endpoint));
 	pair.sockets[0] = -1;
-	assert_int_equal(shm->open(&conduit->endpoint, &config), COLLET_ERR_AUTH);
-	shm->close(&conduit->endpoint);
-	free(conduit);
+	assert_int_equal(shm->open(&endpoint->endpoint, &config), COLLET_ERR_AUTH);
+	shm->close(&endpoint->endpoint);
+	free(endpoint);
 	pair_close(&pair);
 }
 
@@ -514,9 +515,9 @@ int main(void)
 		cmocka_unit_test(a_late_reader_reports_nothing),
 		cmocka_unit_test(a_late_sender_touches_nothing),
 		cmocka_unit_test(a_forked_copy_is_only_a_copy),
-		cmocka_unit_test(scribbled_memory_is_survived),
-		cmocka_unit_test(nonsense_on_the_socket_is_refused),
-		cmocka_unit_test(somebody_elses_socket_is_refused),
+		cmocka_unit_test(corrupt_memory_is_survived),
+		cmocka_unit_test(invalid_bytes_on_the_socket_are_refused),
+		cmocka_unit_test(another_users_socket_is_refused),
 	};
 	return cmocka_run_group_tests_name("shm faults", tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static int raw(struct end *end)
 	return ((struct tcp_endpoint *)end->conduit)->socket;
 }
 
-/* ---- Bytes that come slowly ----------------------------------------------------------------------------------- */
+/* ---- Bytes that come slowly --------------------------------------------------------------------------------- */
 
 /* Forwards at most one byte. */
 static bool forward(int from, int to, uint8_t *held, bool *holding)
@@ -130,7 +130,7 @@ static void small_socket_buffers_only_slow_down(void **state)
 	pair_close(&pair);
 }
 
-/* ---- Congestion ----------------------------------------------------------------------------------------------- */
+/* ---- Congestion --------------------------------------------------------------------------------------------- */
 
 static void assert_congestion_control(int socket, const char *expected)
 {
@@ -141,7 +141,7 @@ static void assert_congestion_control(int socket, const char *expected)
 }
 
 /* Between hosts the congestion control is the administrator's choice. */
-static void only_within_a_host_is_pacing_switched_off(void **state)
+static void pacing_is_disabled_within_a_host_only(void **state)
 {
 	for (uint64_t hosts = 1; hosts <= 2; hosts++) {
 		struct pair pair = { 0 };
@@ -160,7 +160,7 @@ static void only_within_a_host_is_pacing_switched_off(void **state)
 	}
 }
 
-/* ---- Idle connections ----------------------------------------------------------------------------------------- */
+/* ---- Idle connections --------------------------------------------------------------------------------------- */
 
 static int option(int socket, int level, int name)
 {
@@ -172,7 +172,7 @@ static int option(int socket, int level, int name)
 
 /* 64 ranks of one host have 4032 connection ends. When all were idle they probed each other at one moment, the kernel
  * dropped most probes, and after half a minute all ranks were lost. */
-static void only_other_hosts_are_asked_whether_they_live(void **state)
+static void keepalive_is_for_other_hosts_only(void **state)
 {
 	(void)state;
 	enum { PEERS = 5, GIVEN_UP_S = 35 };
@@ -202,7 +202,7 @@ static void only_other_hosts_are_asked_whether_they_live(void **state)
 	assert_int_equal(__builtin_popcount(begins), PEERS);
 }
 
-/* ---- System calls --------------------------------------------------------------------------------------------- */
+/* ---- System calls ------------------------------------------------------------------------------------------- */
 
 static void a_small_message_costs_one_call_each_end(void **state)
 {
@@ -262,7 +262,7 @@ static void queued_messages_share_calls(void **state)
 }
 
 /* A message that nobody waits for must not wake the rank repeatedly: the sleeper would spin. */
-static void what_is_not_waited_for_wakes_once(void **state)
+static void unexpected_messages_wake_once(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "tcp");
@@ -296,7 +296,7 @@ static bool is_watched(struct end *end)
 
 /* A socket in an epoll set makes each of the peer's sends slower. So a rank that does not sleep leaves the set, and one
  * that is about to sleep is always in it. */
-static void who_stays_awake_leaves_the_epoll_set(void **state)
+static void an_awake_rank_leaves_the_epoll_set(void **state)
 {
 	enum { MANY = 1000 };
 	struct pair pair = { 0 };
@@ -358,12 +358,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_may_come_one_by_one),
 		cmocka_unit_test(small_socket_buffers_only_slow_down),
-		cmocka_unit_test(only_within_a_host_is_pacing_switched_off),
-		cmocka_unit_test(only_other_hosts_are_asked_whether_they_live),
+		cmocka_unit_test(pacing_is_disabled_within_a_host_only),
+		cmocka_unit_test(keepalive_is_for_other_hosts_only),
 		cmocka_unit_test(a_small_message_costs_one_call_each_end),
 		cmocka_unit_test(queued_messages_share_calls),
-		cmocka_unit_test(what_is_not_waited_for_wakes_once),
-		cmocka_unit_test(who_stays_awake_leaves_the_epoll_set),
+		cmocka_unit_test(unexpected_messages_wake_once),
+		cmocka_unit_test(an_awake_rank_leaves_the_epoll_set),
 		cmocka_unit_test(a_forked_child_closes_only_its_own),
 	};
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);

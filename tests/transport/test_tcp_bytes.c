@@ -46,7 +46,7 @@ static void assert_named(void)
 	assert_non_null(strstr(collet_last_error(), "beta"));
 }
 
-static void what_is_no_header_ends_the_conduit(void **state)
+static void an_invalid_header_ends_the_endpoint(void **state)
 {
 	static const char *const rows[] = { "magic", "check", "signature", "length", "too long" };
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
@@ -181,11 +181,11 @@ static void noise_never_writes_where_it_must_not(void **state)
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		struct pair pair = { 0 };
 		pair_open(&pair, "tcp");
-		struct collet_endpoint *conduit = pair.ends[0].conduit;
+		struct collet_endpoint *endpoint = pair.ends[0].conduit;
 		const size_t bytes = noisy_stream(stream, STREAM, &random);
-		for (size_t at = 0; conduit->status == COLLET_OK;) {
-			const size_t piece = 1 + next_random(&random) % 2000, left = bytes - at;
-			const size_t now = piece < left ? piece : left;
+		for (size_t at = 0; endpoint->status == COLLET_OK;) {
+			const size_t part = 1 + next_random(&random) % 2000, left = bytes - at;
+			const size_t now = part < left ? part : left;
 			if (now)
 				raw_send(raw(&pair.ends[1]), stream + at, now);
 			else
@@ -193,14 +193,14 @@ static void noise_never_writes_where_it_must_not(void **state)
 			at += now;
 			/* Receive what is announced if it fits, else expect another message. */
 			struct collet_message message;
-			while (tcp->peek(conduit, &message)) {
+			while (tcp->peek(endpoint, &message)) {
 				const size_t expected = message.bytes <= 512 ? message.bytes : 512;
 				memset(into, 0xcd, sizeof(into));
 				struct collet_transfer receive = { .data = into,
 					.message = { message.signature, message.sequence, expected } };
-				tcp->post_recv(conduit, &receive);
+				tcp->post_recv(endpoint, &receive);
 				for (int i = 0; i < 3 && receive.status == COLLET_PENDING; i++)
-					tcp->progress(conduit);
+					tcp->progress(endpoint);
 				if (receive.status == COLLET_PENDING) {
 					shutdown(raw(&pair.ends[1]), SHUT_WR);
 					assert_true(end_settle(&pair.ends[0], &receive));
@@ -209,13 +209,13 @@ static void noise_never_writes_where_it_must_not(void **state)
 					assert_int_equal(into[i], 0xcd);
 			}
 		}
-		assert_true(conduit->status == COLLET_ERR_PEER_LOST || conduit->status == COLLET_ERR_TRANSPORT);
+		assert_true(endpoint->status == COLLET_ERR_PEER_LOST || endpoint->status == COLLET_ERR_TRANSPORT);
 		assert_named();
 		pair_close(&pair);
 	}
 }
 
-static void a_wrong_greeting_is_refused(void **state)
+static void a_wrong_hello_is_refused(void **state)
 {
 	static const char *const rows[] = {
 		"magic", "version", "from", "to", "channel", "accepted too early", "cut", "text"};
@@ -223,28 +223,28 @@ static void a_wrong_greeting_is_refused(void **state)
 		struct pair pair = { 0 };
 		pair_connect(&pair, "tcp", false);
 		pair_begin(&pair, 0);
-		struct tcp_hello greeting;
+		struct tcp_hello hello;
 		for (int i = 0; i < 1000 && tcp->open_progress(pair.ends[0].conduit) == COLLET_PENDING; i++) {
 			struct pollfd readable = { .fd = pair.sockets[1], .events = POLLIN };
 			if (poll(&readable, 1, 10) > 0)
 				break;
 		}
-		assert_int_equal(recv(pair.sockets[1], &greeting, sizeof(greeting), 0), sizeof(greeting));
-		const uint32_t from = greeting.from;
-		greeting.from = greeting.to;
-		greeting.to = from;
-		size_t bytes = sizeof(greeting);
+		assert_int_equal(recv(pair.sockets[1], &hello, sizeof(hello), 0), sizeof(hello));
+		const uint32_t from = hello.from;
+		hello.from = hello.to;
+		hello.to = from;
+		size_t bytes = sizeof(hello);
 		switch (row) {
-		case 0: greeting.magic++; break;
-		case 1: greeting.version++; break;
-		case 2: greeting.from++; break;
-		case 3: greeting.to++; break;
-		case 4: greeting.channel++; break;
-		case 5: greeting.is_accepted = 1; break;
+		case 0: hello.magic++; break;
+		case 1: hello.version++; break;
+		case 2: hello.from++; break;
+		case 3: hello.to++; break;
+		case 4: hello.channel++; break;
+		case 5: hello.is_accepted = 1; break;
 		case 6: bytes = 5; break;
-		case 7: memcpy(&greeting, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", sizeof(greeting)); break;
+		case 7: memcpy(&hello, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", sizeof(hello)); break;
 		}
-		raw_send(pair.sockets[1], &greeting, bytes);
+		raw_send(pair.sockets[1], &hello, bytes);
 		shutdown(pair.sockets[1], SHUT_WR);
 		assert_int_equal(pair_await(&pair, 0), COLLET_ERR_TRANSPORT);
 		assert_named();
@@ -261,7 +261,7 @@ static void set_loopback(short flags)
 }
 
 /* As if a cable were pulled between admission and the hellos. */
-static void a_way_that_goes_before_the_greetings_is_a_lost_peer(void **state)
+static void a_connection_lost_before_the_hellos_is_a_lost_peer(void **state)
 {
 	const int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), soon_ms = 50;
 	if (home < 0 || unshare(CLONE_NEWNET))
@@ -283,12 +283,12 @@ static void a_way_that_goes_before_the_greetings_is_a_lost_peer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_no_header_ends_the_conduit),
+		cmocka_unit_test(an_invalid_header_ends_the_endpoint),
 		cmocka_unit_test(a_huge_length_is_a_mismatch),
 		cmocka_unit_test(a_cut_stream_is_a_lost_peer),
 		cmocka_unit_test(noise_never_writes_where_it_must_not),
-		cmocka_unit_test(a_wrong_greeting_is_refused),
-		cmocka_unit_test(a_way_that_goes_before_the_greetings_is_a_lost_peer),
+		cmocka_unit_test(a_wrong_hello_is_refused),
+		cmocka_unit_test(a_connection_lost_before_the_hellos_is_a_lost_peer),
 	};
 	return cmocka_run_group_tests_name("tcp-bytes", tests, NULL, NULL);
 }

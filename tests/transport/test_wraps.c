@@ -29,7 +29,7 @@ static void exchange(struct pair *pair)
 	assert_true(pattern_is(to, LONG, 1));
 }
 
-static void wrappers_pass_on_what_the_wrapped_one_says(void **state)
+static void wrappers_forward_hints(void **state)
 {
 	static const struct row rows[] = {
 		{ "memory", "", true },
@@ -45,14 +45,14 @@ static void wrappers_pass_on_what_the_wrapped_one_says(void **state)
 		setenv("COLLET_FAULTY", row->faulty, 1);
 		pair_open(&pair, row->transport);
 		exchange(&pair);
-		struct collet_endpoint *conduit = pair.ends[1].conduit;
-		bool (*takes_gpu)(struct collet_endpoint *, const void *, uint64_t) = conduit->transport->accepts_gpu;
-		if (row->takes_gpu != (takes_gpu && takes_gpu(conduit, &pair, HINTED)) ||
-			(takes_gpu && takes_gpu(conduit, &pair, HINTED - 1)))
+		struct collet_endpoint *endpoint = pair.ends[1].conduit;
+		bool (*takes_gpu)(struct collet_endpoint *, const void *, uint64_t) = endpoint->transport->accepts_gpu;
+		if (row->takes_gpu != (takes_gpu && takes_gpu(endpoint, &pair, HINTED)) ||
+			(takes_gpu && takes_gpu(endpoint, &pair, HINTED - 1)))
 			fail_msg("%s: takes_gpu", row->transport);
-		if (conduit->peer_read_min_bytes != (row == &rows[5] ? 0 : HINTED))
+		if (endpoint->peer_read_min_bytes != (row == &rows[5] ? 0 : HINTED))
 			fail_msg("%s: reads_memory_min is %llu", row->transport,
-				(unsigned long long)conduit->peer_read_min_bytes);
+				(unsigned long long)endpoint->peer_read_min_bytes);
 		pair_close(&pair);
 	}
 	unsetenv("COLLET_FAULTY");
@@ -60,6 +60,6 @@ static void wrappers_pass_on_what_the_wrapped_one_says(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(wrappers_pass_on_what_the_wrapped_one_says) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(wrappers_forward_hints) };
 	return cmocka_run_group_tests_name("wraps", tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ __attribute__((unused)) static collet_status find_no_device(
 	return config->services->fail(COLLET_ERR_UNSUPPORTED, "no adapter of this kind in /sys/class/adapters");
 }
 
-__attribute__((unused)) static collet_status fill_the_card(
+__attribute__((unused)) static collet_status overfill_peer_data(
 	struct collet_device **device, const struct collet_device_config *config, struct collet_device_info *info)
 {
 	const collet_status status = device_open(device, config, info);
@@ -128,59 +128,59 @@ __attribute__((unused)) static void close_window(struct collet_device *device, v
 }
 
 /* Fails if the endpoint belongs to another transport, whose struct is different. */
-static void must_be_own(const struct collet_endpoint *conduit)
+static void must_be_own(const struct collet_endpoint *endpoint)
 {
-	if (strcmp(conduit->transport->name, NAME_OF(KIND)) != 0)
+	if (strcmp(endpoint->transport->name, NAME_OF(KIND)) != 0)
 		abort();
 }
 
-__attribute__((unused)) static bool takes_gpu(struct collet_endpoint *conduit, const void *data, uint64_t bytes)
+__attribute__((unused)) static bool takes_gpu(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
 	/* KIND_GPU_NOT_TO names a rank to which GPU memory is not accepted. */
 	const char *not_to = getenv("KIND_GPU_NOT_TO");
-	must_be_own(conduit);
-	return bytes > SHORT_BYTES && !(not_to && conduit->peer == (uint32_t)atoi(not_to)) && see(data, bytes);
+	must_be_own(endpoint);
+	return bytes > SHORT_BYTES && !(not_to && endpoint->peer == (uint32_t)atoi(not_to)) && see(data, bytes);
 }
 
-__attribute__((unused)) static void send_seen(struct collet_endpoint *conduit, struct collet_transfer *transfer)
+__attribute__((unused)) static void send_seen(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
 	if (transfer->flags & COLLET_TRANSFER_GPU) {
 		transfer->data = see(transfer->data, transfer->message.bytes);
 		atomic_fetch_add(&gpu_sent_count, 1);
 	}
-	post_send(conduit, transfer);
+	post_send(endpoint, transfer);
 }
 
-__attribute__((unused)) static void receive_seen(struct collet_endpoint *conduit, struct collet_transfer *transfer)
+__attribute__((unused)) static void receive_seen(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
 	if (transfer->flags & COLLET_TRANSFER_GPU) {
 		transfer->data = see(transfer->data, transfer->message.bytes);
 		atomic_fetch_add(&gpu_received_count, 1);
 	}
-	post_recv(conduit, transfer);
+	post_recv(endpoint, transfer);
 }
 
 /* ---- Advertises how its peer reads memory, and does nothing else. */
 
 enum { HINTED_BYTES = 4096 };
 
-__attribute__((unused)) static uint32_t progress_hinting(struct collet_endpoint *conduit)
+__attribute__((unused)) static uint32_t progress_hinting(struct collet_endpoint *endpoint)
 {
-	conduit->peer_read_min_bytes = HINTED_BYTES;
-	return progress(conduit);
+	endpoint->peer_read_min_bytes = HINTED_BYTES;
+	return progress(endpoint);
 }
 
-__attribute__((unused)) static bool takes_long_ones(struct collet_endpoint *conduit, const void *data, uint64_t bytes)
+__attribute__((unused)) static bool takes_long_ones(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
 	(void)data;
-	must_be_own(conduit);
+	must_be_own(endpoint);
 	return bytes >= HINTED_BYTES;
 }
 
 __attribute__((unused)) static enum collet_try_result send_later(
-	struct collet_endpoint *conduit, struct collet_transfer *transfer)
+	struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	(void)conduit;
+	(void)endpoint;
 	(void)transfer;
 	return COLLET_TRY_POST;
 }
@@ -219,14 +219,14 @@ __attribute__((constructor)) static void spoil(void)
 	table->post_recv = NULL;
 #elif defined(KIND_half)
 	table->device_close = NULL;
-#elif defined(KIND_now)
+#elif defined(KIND_try)
 	table->try_send = send_later;
 #elif defined(KIND_reach)
 	table->accepts_gpu = takes_long_ones;
 #elif defined(KIND_device)
 	table->device_open = find_no_device;
-#elif defined(KIND_card)
-	table->device_open = fill_the_card;
+#elif defined(KIND_data)
+	table->device_open = overfill_peer_data;
 #elif defined(KIND_longer)
 	table->bytes = sizeof(collet_transport_module);
 	table->priority = 900;           /* it is chosen where both ranks have it */

@@ -27,7 +27,7 @@ enum {
 };
 
 /* Exchanges bursts of messages of all sizes, each way in turn, then both ways together. */
-static bool converse(struct end *end, bool first)
+static bool exchange(struct end *end, bool first)
 {
 	static const size_t sizes[] = { LEAST, LEAST + 1, 2 * UNIT + 9, 3 * UNIT - 1, 300 * KIB, MIB, 3 * MIB };
 	const size_t longest = 3 * MIB;
@@ -67,17 +67,17 @@ static bool converse(struct end *end, bool first)
 static void *converse_second(void *argument)
 {
 	struct pair *pair = argument;
-	return converse(&pair->ends[1], false) ? pair : NULL;
+	return exchange(&pair->ends[1], false) ? pair : NULL;
 }
 
-static void threads_converse(void **state)
+static void threads_exchange(void **state)
 {
 	struct pair pair;
 	pthread_t thread;
 	void *good;
 	shm_pair_open(&pair, false, NULL);
 	assert_int_equal(pthread_create(&thread, NULL, converse_second, &pair), 0);
-	assert_true(converse(&pair.ends[0], true));
+	assert_true(exchange(&pair.ends[0], true));
 	assert_int_equal(pthread_join(thread, &good), 0);
 	assert_non_null(good);
 	pair_close(&pair);
@@ -117,134 +117,134 @@ static int exit_of(pid_t child)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-static void processes_converse(void **state)
+static void processes_exchange(void **state)
 {
 	struct pair pair;
 	const pid_t child = open_processes(&pair);
 	if (child == 0)
-		_exit(!(begin_end(&pair, 1) && converse(&pair.ends[1], false)));
+		_exit(!(begin_end(&pair, 1) && exchange(&pair.ends[1], false)));
 	assert_true(begin_end(&pair, 0));
-	assert_true(converse(&pair.ends[0], true));
+	assert_true(exchange(&pair.ends[0], true));
 	assert_int_equal(exit_of(child), 0);
 	pair_close(&pair);
 }
 
-/* ---- Ends that die or stop with a piece ------------------------------------------------------------------------- */
+/* ---- Ends that die or stop with a claim --------------------------------------------------------------------- */
 
 /* A child that lends a message and, on request, claims a range of it as if it were about to write it; then it waits. */
-struct taker {
+struct claimer {
 	struct pair pair;
 	pid_t child;
-	int told, taken;
+	int requested, claimed;
 	unsigned char *into;
 	struct collet_transfer receive;
 };
 
-static int take_and_wait(struct pair *pair, int told, int taken)
+static int claim_and_wait(struct pair *pair, int requested, int claimed)
 {
 	unsigned char *from = malloc(LONG);
 	struct collet_transfer send = transfer_of(1, from, LONG);
-	eventfd_t word;
+	eventfd_t value;
 	if (!begin_end(pair, 1))
 		return 1;
 	pattern_fill(from, LONG, 1);
 	shm->post_send(pair->ends[1].conduit, &send);
-	if (eventfd_read(told, &word) != 0)
+	if (eventfd_read(requested, &value) != 0)
 		return 2;
 	struct shm_endpoint *sender = inside(pair, 1);
 	if (!collet_shm_access_begin(sender, 1))
 		return 3;
 	atomic_fetch_add(&shm_rtr_slot(sender->in_rtrs, 1)->word[6], 1);
-	return eventfd_write(taken, 1) != 0 || eventfd_read(told, &word) != 0 ? 4 : 0;
+	return eventfd_write(claimed, 1) != 0 || eventfd_read(requested, &value) != 0 ? 4 : 0;
 }
 
-static void begin_taker(struct taker *taker)
+static void begin_claimer(struct claimer *claimer)
 {
-	taker->told = eventfd(0, EFD_CLOEXEC);
-	taker->taken = eventfd(0, EFD_CLOEXEC);
-	assert_true(taker->told >= 0 && taker->taken >= 0);
-	taker->child = open_processes(&taker->pair);
-	if (taker->child == 0)
-		_exit(take_and_wait(&taker->pair, taker->told, taker->taken));
-	assert_true(begin_end(&taker->pair, 0));
-	taker->into = malloc(LONG);
-	taker->receive = transfer_of(1, taker->into, LONG);
-	shm->post_recv(taker->pair.ends[0].conduit, &taker->receive);
-	const struct shm_endpoint *receiver = inside(&taker->pair, 0);
+	claimer->requested = eventfd(0, EFD_CLOEXEC);
+	claimer->claimed = eventfd(0, EFD_CLOEXEC);
+	assert_true(claimer->requested >= 0 && claimer->claimed >= 0);
+	claimer->child = open_processes(&claimer->pair);
+	if (claimer->child == 0)
+		_exit(claim_and_wait(&claimer->pair, claimer->requested, claimer->claimed));
+	assert_true(begin_end(&claimer->pair, 0));
+	claimer->into = malloc(LONG);
+	claimer->receive = transfer_of(1, claimer->into, LONG);
+	shm->post_recv(claimer->pair.ends[0].conduit, &claimer->receive);
+	const struct shm_endpoint *receiver = inside(&claimer->pair, 0);
 	while (!receiver->incoming.is_coop && receiver->endpoint.status == COLLET_OK)
-		shm->progress(taker->pair.ends[0].conduit);
-	eventfd_t word;
-	assert_int_equal(eventfd_write(taker->told, 1), 0);
-	assert_int_equal(eventfd_read(taker->taken, &word), 0);
+		shm->progress(claimer->pair.ends[0].conduit);
+	eventfd_t value;
+	assert_int_equal(eventfd_write(claimer->requested, 1), 0);
+	assert_int_equal(eventfd_read(claimer->claimed, &value), 0);
 }
 
-static void end_taker(struct taker *taker)
+static void end_claimer(struct claimer *claimer)
 {
-	pair_close(&taker->pair);
-	free(taker->into);
-	close(taker->told);
-	close(taker->taken);
+	pair_close(&claimer->pair);
+	free(claimer->into);
+	close(claimer->requested);
+	close(claimer->claimed);
 }
 
-static void who_dies_with_a_piece_is_lost(void **state)
+static void a_peer_that_dies_with_a_claim_is_lost(void **state)
 {
 	/* The receiver finds out by the range that does not come, when all others have been read, or by reading the
 	 * next one. */
 	for (unsigned awaited = 0; awaited < 2; awaited++) {
-		struct taker taker;
-		begin_taker(&taker);
-		struct end *end = &taker.pair.ends[0];
-		const struct shm_endpoint *receiver = inside(&taker.pair, 0);
+		struct claimer claimer;
+		begin_claimer(&claimer);
+		struct end *end = &claimer.pair.ends[0];
+		const struct shm_endpoint *receiver = inside(&claimer.pair, 0);
 		while (awaited && receiver->endpoint.status == COLLET_OK &&
 			collet_shm_coop_state(receiver) != SHM_COOP_WRITING)
 			shm->progress(end->conduit);
-		assert_int_equal(taker.receive.status, COLLET_PENDING);
-		kill(taker.child, SIGKILL);
-		assert_int_equal(exit_of(taker.child), 1000 + SIGKILL);
-		assert_true(end_settle_asleep(end, &taker.receive));
-		assert_int_equal(taker.receive.status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(claimer.receive.status, COLLET_PENDING);
+		kill(claimer.child, SIGKILL);
+		assert_int_equal(exit_of(claimer.child), 1000 + SIGKILL);
+		assert_true(end_settle_asleep(end, &claimer.receive));
+		assert_int_equal(claimer.receive.status, COLLET_ERR_PEER_LOST);
 		assert_non_null(strstr(collet_last_error(), "rank 11 on beta"));
-		end_taker(&taker);
+		end_claimer(&claimer);
 	}
 }
 
 /* A stopped writer may continue later: the closing end waits a second, and then warns what may still be written. */
-static void who_is_stopped_with_a_piece_is_waited_for_and_named(void **state)
+static void a_peer_that_stops_with_a_claim_is_awaited_and_named(void **state)
 {
-	struct taker taker;
-	begin_taker(&taker);
-	struct end *end = &taker.pair.ends[0];
+	struct claimer claimer;
+	begin_claimer(&claimer);
+	struct end *end = &claimer.pair.ends[0];
 	int status;
-	kill(taker.child, SIGSTOP);
-	assert_int_equal(waitpid(taker.child, &status, WUNTRACED), taker.child);
+	kill(claimer.child, SIGSTOP);
+	assert_int_equal(waitpid(claimer.child, &status, WUNTRACED), claimer.child);
 	assert_true(WIFSTOPPED(status));
 	for (unsigned i = 0; i < 2 * SHM_IDLE_POLLS; i++)
 		shm->progress(end->conduit);
-	assert_int_equal(taker.receive.status, COLLET_PENDING);
-	struct shm_ear ear;
-	shm_ear_open(&ear, end);
+	assert_int_equal(claimer.receive.status, COLLET_PENDING);
+	struct shm_log_capture capture;
+	shm_log_capture_begin(&capture, end);
 	const int64_t before = collet_clock_ns();
 	shm->close(end->conduit);
 	const int64_t took = collet_clock_ns() - before;
-	shm_ear_close(&ear);
-	assert_int_equal(taker.receive.status, COLLET_CANCELLED);
+	shm_log_capture_end(&capture);
+	assert_int_equal(claimer.receive.status, COLLET_CANCELLED);
 	assert_in_range(took, SHM_REVOKE_TIMEOUT_NS, 10 * INT64_C(1000000000));
 	char bytes[40];
 	snprintf(bytes, sizeof(bytes), "%d bytes", LONG);
-	if (!strstr(ear.said, "rank 11 on beta") || !strstr(ear.said, bytes))
-		fail_msg("said: '%s'", ear.said);
-	kill(taker.child, SIGKILL);
-	assert_int_equal(exit_of(taker.child), 1000 + SIGKILL);
-	end_taker(&taker);
+	if (!strstr(capture.text, "rank 11 on beta") || !strstr(capture.text, bytes))
+		fail_msg("said: '%s'", capture.text);
+	kill(claimer.child, SIGKILL);
+	assert_int_equal(exit_of(claimer.child), 1000 + SIGKILL);
+	end_claimer(&claimer);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(threads_converse),
-		cmocka_unit_test(processes_converse),
-		cmocka_unit_test(who_dies_with_a_piece_is_lost),
-		cmocka_unit_test(who_is_stopped_with_a_piece_is_waited_for_and_named),
+		cmocka_unit_test(threads_exchange),
+		cmocka_unit_test(processes_exchange),
+		cmocka_unit_test(a_peer_that_dies_with_a_claim_is_lost),
+		cmocka_unit_test(a_peer_that_stops_with_a_claim_is_awaited_and_named),
 	};
-	return cmocka_run_group_tests_name("shm_share_both", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("shm_coop_both", tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void took(struct pair *pair, int which, struct costs costs, bool read)
 }
 
 /* The longer time of the two ends counts, and both use the same protocol. */
-static void both_ends_go_one_way(void **state)
+static void both_ends_use_one_protocol(void **state)
 {
 	static const struct {
 		const char *what;
@@ -48,7 +48,7 @@ static void both_ends_go_one_way(void **state)
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
 		assert_true(inside(&pair, 0)->is_follower != inside(&pair, 1)->is_follower);
-		unsigned apart = 0;
+		unsigned different = 0;
 		for (unsigned i = 0; i < CALLS; i++) {
 			const bool one = inside(&pair, 0)->cma_classes[CALL];
 			const bool other = inside(&pair, 1)->cma_classes[CALL];
@@ -56,21 +56,21 @@ static void both_ends_go_one_way(void **state)
 			send_some(&pair, 1, true);
 			took(&pair, 0, rows[row].costs[0], one);
 			took(&pair, 1, rows[row].costs[1], other);
-			apart += one != other;
+			different += one != other;
 		}
 		/* The deciding end changes first, and the other with its next call: one call of difference at each
 		 * change. */
-		if (apart > SHM_TRIAL_BURSTS + 2)
-			fail_msg("%s: %u calls went different ways", rows[row].what, apart);
+		if (different > SHM_TRIAL_BURSTS + 2)
+			fail_msg("%s: %u calls went different ways", rows[row].what, different);
 		for (int which = 0; which < 2; which++)
 			if (inside(&pair, which)->cma_classes[CALL] != rows[row].reads)
-				fail_msg("%s: end %d goes the other way", rows[row].what, which);
+				fail_msg("%s: end %d uses the other protocol", rows[row].what, which);
 		pair_close(&pair);
 	}
 }
 
 /* An end that alone sends decides, whichever end has dialed. The receiver's times count too. */
-static void who_sends_alone_decides(void **state)
+static void a_lone_sender_decides(void **state)
 {
 	for (int sender = 0; sender < 2; sender++) {
 		struct pair pair;
@@ -89,7 +89,7 @@ static void who_sends_alone_decides(void **state)
 }
 
 /* Some messages of a call have no choice: those for many peers never use CMA. */
-static void what_has_no_choice_does_not_keep_others_from_learning(void **state)
+static void messages_without_choice_do_not_stop_learning(void **state)
 {
 	const struct costs costs = { 1000, 500 };
 	struct pair pair;
@@ -107,7 +107,7 @@ static void what_has_no_choice_does_not_keep_others_from_learning(void **state)
 }
 
 /* Ignores a call that used CMA although none was wanted, and an impossible time. */
-static void what_says_nothing_is_passed_over(void **state)
+static void meaningless_times_are_ignored(void **state)
 {
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
@@ -128,10 +128,10 @@ static void what_says_nothing_is_passed_over(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(both_ends_go_one_way),
-		cmocka_unit_test(who_sends_alone_decides),
-		cmocka_unit_test(what_has_no_choice_does_not_keep_others_from_learning),
-		cmocka_unit_test(what_says_nothing_is_passed_over),
+		cmocka_unit_test(both_ends_use_one_protocol),
+		cmocka_unit_test(a_lone_sender_decides),
+		cmocka_unit_test(messages_without_choice_do_not_stop_learning),
+		cmocka_unit_test(meaningless_times_are_ignored),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,11 +23,11 @@ static const int64_t rounds_most_ns = INT64_C(2000000000);
 
 static bool holds(const struct end *end)
 {
-	int at_once = -1;
-	socklen_t bytes = sizeof(at_once);
-	const struct tcp_endpoint *conduit = (const struct tcp_endpoint *)end->conduit;
-	assert_int_equal(getsockopt(conduit->socket, IPPROTO_TCP, TCP_NODELAY, &at_once, &bytes), 0);
-	return !at_once;
+	int immediate = -1;
+	socklen_t bytes = sizeof(immediate);
+	const struct tcp_endpoint *endpoint = (const struct tcp_endpoint *)end->conduit;
+	assert_int_equal(getsockopt(endpoint->socket, IPPROTO_TCP, TCP_NODELAY, &immediate, &bytes), 0);
+	return !immediate;
 }
 
 static void send_one(struct end *end, uint64_t sequence, size_t bytes)
@@ -47,7 +47,7 @@ static void receive_one(struct end *end, uint64_t sequence, size_t bytes, bool a
 	assert_int_equal(receive.status, COLLET_OK);
 }
 
-static void held_messages_come_to_who_misses_them(void **state)
+static void held_messages_come_when_missed(void **state)
 {
 	for (int asleep = 0; asleep < 2; asleep++) {
 		struct pair pair = { 0 };
@@ -90,7 +90,7 @@ static void held_messages_come_after_answers(void **state)
 	pair_close(&pair);
 }
 
-static void who_waits_between_sends_holds_nothing_back(void **state)
+static void a_waiting_sender_holds_nothing_back(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "tcp");
@@ -105,12 +105,12 @@ static void who_waits_between_sends_holds_nothing_back(void **state)
 
 /* One wait, for example for room in the socket, does not end a burst. Waits at every turn do, and so does a large
  * message. */
-static void who_begins_to_wait_stops_holding_back(void **state)
+static void waits_end_a_burst(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "tcp");
 	uint64_t sequence = 0;
-	for (int way = 0; way < 2; way++) {
+	for (int variant = 0; variant < 2; variant++) {
 		while (sequence % 100 < ENOUGH) {
 			send_one(&pair.ends[0], sequence, BYTES);
 			receive_one(&pair.ends[1], sequence++, BYTES, false);
@@ -120,8 +120,8 @@ static void who_begins_to_wait_stops_holding_back(void **state)
 		receive_one(&pair.ends[1], sequence++, BYTES, false);
 		assert_true(holds(&pair.ends[0]));
 		for (; sequence % 100 != 0; sequence++) {
-			const size_t bytes = way == 0 ? BYTES : TCP_BUFFERED_MAX + 1;
-			pair.ends[0].wake.empty_polls += way == 0;
+			const size_t bytes = variant == 0 ? BYTES : TCP_BUFFERED_MAX + 1;
+			pair.ends[0].wake.empty_polls += variant == 0;
 			send_one(&pair.ends[0], sequence, bytes);
 			receive_one(&pair.ends[1], sequence, bytes, false);
 		}
@@ -163,12 +163,12 @@ static void held_messages_outlive_their_sender(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(held_messages_come_to_who_misses_them),
+		cmocka_unit_test(held_messages_come_when_missed),
 		cmocka_unit_test(held_messages_come_after_answers),
-		cmocka_unit_test(who_waits_between_sends_holds_nothing_back),
-		cmocka_unit_test(who_begins_to_wait_stops_holding_back),
+		cmocka_unit_test(a_waiting_sender_holds_nothing_back),
+		cmocka_unit_test(waits_end_a_burst),
 		cmocka_unit_test(between_hosts_nothing_is_held_back),
 		cmocka_unit_test(held_messages_outlive_their_sender),
 	};
-	return cmocka_run_group_tests_name("tcp ahead", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("tcp delayed ack", tests, NULL, NULL);
 }
