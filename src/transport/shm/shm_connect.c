@@ -23,7 +23,6 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "core/config.h"
@@ -56,11 +55,7 @@ static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
 /* True if this process can read the memory of pid, and it is the peer. Stores pid as the peer's then. */
 static bool probe_cma(struct shm_endpoint *shm, pid_t pid)
 {
-	uint64_t nonce = 0;
-	struct iovec into = { &nonce, sizeof(nonce) };
-	struct iovec from = { (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) };
-	if (pid <= 0 || process_vm_readv(pid, &into, 1, &from, 1, 0) != (ssize_t)sizeof(nonce) ||
-		nonce != shm->peer_nonce)
+	if (pid <= 0 || !collet_shm_check_nonce(shm, pid))
 		return false;
 	shm->peer_pid = pid;
 	return true;

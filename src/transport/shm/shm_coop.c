@@ -167,13 +167,8 @@ bool collet_shm_can_coop_write(const struct shm_endpoint *shm)
  * process. */
 static bool is_same_peer(struct shm_endpoint *shm)
 {
-	uint64_t nonce = 0;
-	struct iovec into = { &nonce, sizeof(nonce) };
-	struct iovec from = { (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) };
-	errno = 0;
 	shm_count(&shm->endpoint.stats.system_calls, 1);
-	return process_vm_readv(shm->peer_pid, &into, 1, &from, 1, 0) == (ssize_t)sizeof(nonce) &&
-		nonce == shm->peer_nonce;
+	return collet_shm_check_nonce(shm, shm->peer_pid);
 }
 
 /* Writes into the peer's memory. False with errno set; a short write counts as EFAULT at the first missing byte. */

@@ -183,6 +183,8 @@ static inline bool shm_is_oversubscribed(const struct shm_endpoint *shm)
 collet_status collet_shm_fail_peer(const struct shm_endpoint *shm, collet_status status, const char *what);
 /* Does the same with the text of errno; returns COLLET_ERR_SYSTEM. */
 collet_status collet_shm_fail_system(const struct shm_endpoint *shm, const char *what);
+/* True if the memory of pid holds the nonce of the peer's hello. Otherwise errno says why; 0: it is another process. */
+bool collet_shm_check_nonce(const struct shm_endpoint *shm, pid_t pid);
 /* Sends a hello with its descriptors. COLLET_PENDING if the socket has no room. */
 collet_status collet_shm_send_hello(const struct shm_endpoint *shm, const struct shm_hello *hello, const int *fds,
 	uint32_t count);
