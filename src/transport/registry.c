@@ -10,6 +10,7 @@
 
 #include "core/status.h"
 #include "transport/transports-built.h"
+#include "transport/wrap/wrapper.h"
 
 extern const struct collet_transport collet_self_transport;
 #ifdef COLLET_HAVE_SHM

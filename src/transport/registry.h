@@ -92,10 +92,4 @@ COLLET_MUST_USE collet_status collet_module_load(
  * *count is their number. The caller frees the array. */
 char (*collet_module_names(uint32_t *count))[COLLET_TRANSPORT_NAME_BYTES];
 
-/* ---- wrap/: each fills instance->table and ->device around instance->inner, which is open. */
-COLLET_MUST_USE collet_status collet_trace_wrap(
-	struct collet_transport_instance *instance, const struct collet_device_config *config);
-COLLET_MUST_USE collet_status collet_faulty_wrap(
-	struct collet_transport_instance *instance, const struct collet_device_config *config);
-
 #endif

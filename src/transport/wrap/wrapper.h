@@ -1,5 +1,5 @@
-/* Declares what wrappers share: an endpoint with the wrapped one behind it in the same memory, and a device that
- * forwards registrations to the wrapped one. */
+/* Declares the wrappers and what they share: an endpoint with the wrapped one behind it in the same memory, and a
+ * device that forwards registrations. */
 #ifndef COLLET_TRANSPORT_WRAP_WRAPPER_H
 #define COLLET_TRANSPORT_WRAP_WRAPPER_H
 
@@ -26,5 +26,11 @@ static inline struct collet_endpoint *collet_wrapper_inner(struct collet_endpoin
 /* Opens the wrapped endpoint. */
 collet_status collet_wrapper_open(struct collet_endpoint *endpoint, struct collet_endpoint *inner,
 	const struct collet_endpoint_config *config);
+
+/* Each fills instance->table and ->device of a wrapper around instance->inner, which is open. */
+COLLET_MUST_USE collet_status collet_trace_wrap(
+	struct collet_transport_instance *instance, const struct collet_device_config *config);
+COLLET_MUST_USE collet_status collet_faulty_wrap(
+	struct collet_transport_instance *instance, const struct collet_device_config *config);
 
 #endif
