@@ -1,9 +1,9 @@
-/* The interpreter: how messages get from one rank to another. */
+/* The interpreter: moves messages from one rank to another. */
 #include <string.h>
 
 #include "machine.h"
 
-/* Takes the message with this number out of a list. */
+/* Removes the message with this number from a list. */
 static struct message *take(struct message **list, uint32_t *count, uint64_t number, bool remove)
 {
 	for (uint32_t i = 0; i < *count; i++) {
@@ -36,7 +36,7 @@ static void settle_receive(struct conduit *conduit, struct message *receive, con
 	advance(receive->item->stream);
 }
 
-/* From the sender's memory as it is now. */
+/* Reads the sender's memory as it is now. */
 static void fetch(struct machine *m, struct conduit *conduit, struct message *send, struct message *receive)
 {
 	const size_t bytes = send->length * sizeof *send->memory;

@@ -6,7 +6,7 @@
 
 struct node {
 	struct expression_summary summary;
-	uint32_t first_operand, operand_count; /* in operands; none: a leaf */
+	uint32_t first_operand, operand_count; /* in operands; count 0: a leaf */
 	uint32_t hash;
 };
 

@@ -1,5 +1,5 @@
-/* What an element's value is made of, as a tree: whose contributions, combined how. Equal trees are one number, so
- * ranks' results are compared by comparing numbers. */
+/* Expression trees: what an element's value was computed from, that is, whose contributions, combined how. Equal trees
+ * have one number, so ranks' results are compared by their numbers. */
 #ifndef COLLET_TESTS_EXPRESSION_H
 #define COLLET_TESTS_EXPRESSION_H
 
@@ -7,45 +7,45 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 0: nobody knows, as memory that nobody has written. */
+/* 0: unknown, as memory that was never written. */
 typedef uint32_t expression;
 
 enum { EXPRESSION_RANKS = 64 };
 
-/* What is known of one without looking inside. */
+/* A summary of an expression. */
 struct expression_summary {
-	uint64_t ranks;   /* whose contributions, a bit each */
-	uint32_t element; /* which of each rank's elements */
+	uint64_t ranks;   /* ranks that contribute, one bit each */
+	uint32_t element; /* index of each rank's element */
 	uint16_t first, last;
-	bool sorted;   /* left to right in rank order */
-	bool finished; /* had its last touch */
+	bool sorted;   /* operands are in rank order */
+	bool finished; /* is a final result */
 };
 
 struct expression_store;
 
 struct expression_store *expression_store_create(void);
 void expression_store_destroy(struct expression_store *store);
-/* Forgets all. */
+/* Removes all expressions. */
 void expression_store_clear(struct expression_store *store);
 
-/* A rank's own element. */
+/* Returns the leaf for a rank's own element. */
 expression expression_leaf(struct expression_store *store, uint32_t rank, uint32_t element);
 
 enum expression_defect {
 	EXPRESSION_FINE,
-	EXPRESSION_TWICE,           /* some contribution is in two operands */
-	EXPRESSION_ELEMENTS_DIFFER, /* operands are of different elements */
-	EXPRESSION_FINISHED_BEFORE  /* an operand had its last touch already */
+	EXPRESSION_TWICE,           /* a contribution is in two operands */
+	EXPRESSION_ELEMENTS_DIFFER, /* operands have different elements */
+	EXPRESSION_FINISHED_BEFORE  /* an operand is a final result already */
 };
 
-/* In this order, rounded once. An operand that nobody knows makes one that nobody knows. */
+/* Combines operands in this order, rounding once. If an operand is unknown, so is the result. */
 expression expression_combine(
 	struct expression_store *store, const expression *operands, uint32_t count, enum expression_defect *defect);
-/* The last touch. */
+/* Marks a value as the final result. */
 expression expression_finish(struct expression_store *store, expression operand, enum expression_defect *defect);
 
 struct expression_summary expression_look(const struct expression_store *store, expression e);
-/* "((0 1) 2)!" into text, shortened if need be. */
+/* Prints "((0 1) 2)!" into text, shortened if necessary. */
 void expression_print(const struct expression_store *store, expression e, char *text, size_t bytes);
 
 #endif

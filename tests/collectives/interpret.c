@@ -94,7 +94,7 @@ static void start(struct machine *m, uint32_t call, uint32_t rank)
 		advance(stream_at(m, call, rank, part));
 }
 
-/* Starts the calls that this rank has come to; false: none. */
+/* Starts this rank's next calls. Returns false if there are none. */
 static bool start_calls(struct machine *m, uint32_t rank)
 {
 	bool any = false;

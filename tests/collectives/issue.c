@@ -1,4 +1,4 @@
-/* The interpreter: which items a rank has under way, and what each of them sends, receives and waits for. */
+/* The interpreter: issues a rank's items, and finds what each of them sends, receives and waits for. */
 #include <string.h>
 
 #include "machine.h"

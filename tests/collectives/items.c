@@ -1,4 +1,4 @@
-/* The interpreter: what becomes of an item, from its first receive to its last send. */
+/* The interpreter: executes an item, from its first receive to its last send. */
 #include <string.h>
 
 #include "machine.h"
@@ -11,7 +11,7 @@ static void stand_by(struct message **list, uint32_t *count, struct message *mes
 	enqueue(message->item->stream->machine, message->conduit);
 }
 
-/* What is lent must not change before the peer has it. */
+/* Posts an item's sends. The memory must not change before the peer has read it. */
 static void offer(struct item *item)
 {
 	struct machine *m = item->stream->machine;
@@ -42,7 +42,7 @@ static void note(struct item *item, enum expression_defect defect)
 			item->stream->rank, (unsigned long long)item->index);
 }
 
-/* Every rank's contribution must be in by the last touch. */
+/* Finishes a value; every rank's contribution must be in it. */
 static void finish(struct item *item, expression *e)
 {
 	struct machine *m = item->stream->machine;
@@ -55,7 +55,7 @@ static void finish(struct item *item, expression *e)
 	note(item, defect);
 }
 
-/* All operands are there: the value, and where it is kept. */
+/* Computes the value when all operands have arrived, and stores it. */
 static void combine(struct item *item)
 {
 	struct machine *m = item->stream->machine;
@@ -85,7 +85,7 @@ static void combine(struct item *item)
 		memcpy(item->kept, item->value, item->length * sizeof *item->value);
 }
 
-/* What came before its place was free. */
+/* Stores what arrived before its place was free. */
 static void put(struct item *item)
 {
 	for (uint32_t i = 0; i < item->receive_count; i++) {

@@ -1,5 +1,5 @@
-/* The interpreter, within: what its files share. An item is a step of a rank, a stream a rank's run of one part of one
- * call, a conduit what joins two ranks, the machine all of it. */
+/* Internals of the interpreter, which its files share. An item is a segment of a step on a rank. A stream is a rank's
+ * run of one part of one call. A conduit connects two ranks. The machine is all of it. */
 #ifndef COLLET_TESTS_MACHINE_H
 #define COLLET_TESTS_MACHINE_H
 
@@ -17,11 +17,11 @@ struct item;
 struct message {
 	struct item *item;
 	uint32_t conduit;
-	uint64_t number; /* on its conduit */
+	uint64_t number; /* its number on the conduit */
 	uint64_t length;
-	expression *memory;   /* sends: where it is lent from; receives: where it comes to */
-	expression *place;    /* receives: where it goes from there, once that is free */
-	expression *snapshot; /* sends: as it was when lent */
+	expression *memory;   /* sends: source memory; receives: where it arrives */
+	expression *place;    /* receives: its place, once that is free */
+	expression *snapshot; /* sends: contents when posted */
 };
 
 struct span {
@@ -34,15 +34,15 @@ struct item {
 	struct walk_item what;
 	bool active, combined, done;
 	uint64_t index;
-	uint32_t blockers; /* earlier items in the window, a bit each, that it waits for before it does more than
-			      receive */
+	/* Earlier items in the window, one bit each, that must end before this one does more than receive. */
+	uint32_t blockers;
 	struct message *sends, *receives;
 	uint32_t send_count, receive_count, sends_left, receives_left;
 	struct span *reads, *writes;
 	uint32_t read_count, write_count;
-	expression *operands; /* operand by operand, `length` elements each; own ones are filled in late */
+	expression *operands; /* Operand by operand, `length` elements each; own ones are filled in late. */
 	uint32_t operand_count;
-	expression *value; /* NULL: none, moves are per peer */
+	expression *value; /* NULL: none, since moves are per peer */
 	uint64_t length;
 	expression *kept; /* own destination */
 	expression *from; /* own source */
@@ -59,10 +59,10 @@ struct stream {
 };
 
 struct conduit {
-	uint64_t sent, received; /* messages that have left, and come */
+	uint64_t sent, received; /* messages that have left and arrived */
 	struct message *sending[WAITING], *receiving[WAITING];
 	uint32_t sending_count, receiving_count;
-	uint64_t issued_sends, issued_receives; /* numbers given out, of the call being issued */
+	uint64_t issued_sends, issued_receives; /* numbers assigned, for the call being issued */
 	bool slot_full, queued;
 	expression *slot;
 };
@@ -71,11 +71,11 @@ struct machine {
 	const struct run *run;
 	struct world *world;
 	struct conduit *conduits;                 /* (part * size + from) * size + to */
-	uint64_t *first_message;                  /* call by call: the number of a conduit's first */
-	uint64_t *issued_sends, *issued_receives; /* likewise: given out so far */
+	uint64_t *first_message;                  /* by call: number of a conduit's first message */
+	uint64_t *issued_sends, *issued_receives; /* by call: numbers assigned so far */
 	struct stream *streams;                   /* (call * size + rank) * parts + part */
 	uint32_t *started, *finished;             /* calls, by rank */
-	uint32_t *queue;                          /* conduits to look at */
+	uint32_t *queue;                          /* conduits to be examined */
 	uint32_t queue_count;
 	struct walk_move *moves;
 	uint64_t seed;
@@ -90,16 +90,16 @@ static inline void *must(void *memory)
 	return memory;
 }
 
-/* Messages of one call that may be told apart: parts x senders x receivers. */
+/* Returns how many sequences of messages a call has: parts x senders x receivers. */
 static inline size_t lanes(const struct machine *m)
 {
 	return (size_t)MATCHING_PARTS * m->run->size * m->run->size;
 }
 
 /* interpret.c */
-/* Keeps the first. */
+/* Records a defect; the first one is kept. */
 __attribute__((format(printf, 3, 4))) void found(struct machine *m, enum defect defect, const char *format, ...);
-/* A conduit on which something may be possible now. */
+/* Queues a conduit on which something may be possible now. */
 void enqueue(struct machine *m, uint32_t conduit);
 
 /* issue.c */
@@ -108,15 +108,15 @@ void advance(struct stream *s);
 void let_go(struct item *item);
 
 /* items.c */
-/* Asks for what it receives: straight to its place if that is free, else to a place of the executor's. */
+/* Posts an item's receives: straight to its place if that is free, else to a buffer of the executor. */
 void receive(struct item *item);
-/* Nothing that came before it is in its way any more. */
+/* Starts an item that no earlier item blocks any more. */
 void activate(struct item *item);
-/* Moves on as far as it can without a peer. */
+/* Advances an item as far as possible without a peer. */
 void settle(struct item *item);
 
 /* conduits.c */
-/* One thing that can happen on this conduit, if any. */
+/* Does one thing that is possible on this conduit. Returns false if there is none. */
 bool turn(struct machine *m, struct conduit *conduit);
 
 #endif

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message as one of its ranks sees it. */
+/* A message, as one of its ranks describes it. */
 struct seen {
 	uint64_t length;
-	struct collet_buffer_range near[2]; /* where this rank has it: sent from, or kept at; or neither */
+	struct collet_buffer_range near[2]; /* on this rank: sent from, kept at, or neither */
 	uint32_t near_count;
-	struct collet_buffer_range far; /* where it says that the peer has it */
+	struct collet_buffer_range far; /* on the peer, according to this rank */
 };
 
 struct lane {
@@ -51,7 +51,8 @@ static void add(struct seen **list, uint64_t *count, uint64_t *capacity, const s
 	(*list)[(*count)++] = *seen;
 }
 
-/* All ends as long as each other, one value or one for each peer, own destination first. */
+/* Returns true if all spans have the same length, there is one value or one for each peer, and the own destination is
+ * first. */
 static bool is_well_formed(const struct collet_step *step, const struct collet_shape *shape)
 {
 	uint64_t operands = 0;
@@ -95,7 +96,7 @@ static bool check_own(struct matching *m, const struct side *side, const struct 
 	return true;
 }
 
-/* As many remote operands as the program says, at the most. */
+/* Returns true if a step has at most as many remote operands as the program declares. */
 static bool is_within_fan_in(
 	struct matching *m, const struct side *side, const struct walk_move *operands, uint32_t count)
 {
@@ -108,7 +109,7 @@ static bool is_within_fan_in(
 	       found(m, DEFECT_MALFORMED, "rank %u: %u remote operands, not %u", side->shape.rank, remote, most);
 }
 
-/* One item's moves, into the lanes. */
+/* Adds one item's moves to the message lists. */
 static bool take_item(
 	struct matching *m, const struct side *side, const struct walk_item *item, struct walk_move *moves)
 {
@@ -181,7 +182,7 @@ static bool check_lane(struct matching *m, uint32_t from, uint32_t to)
 			return found(m, DEFECT_UNEQUAL_LENGTHS, "%u -> %u, message %llu: %llu sent, %llu expected",
 				from, to, (unsigned long long)i, (unsigned long long)sent->length,
 				(unsigned long long)received->length);
-		/* In place, and with counts that only one of them knows, one end cannot tell where the other is. */
+		/* A rank cannot know the other's place in place, or if only the other knows the counts. */
 		if (!call->listed && call->in_place == 0 &&
 			(!is_among(&received->far, sent) || !is_among(&sent->far, received)))
 			return found(

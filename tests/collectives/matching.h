@@ -1,11 +1,12 @@
-/* Do the ranks' steps, item by item, fit together? Without running anything. */
+/* Checks that the ranks' steps match each other, item by item, without running them. */
 #ifndef COLLET_TESTS_MATCHING_H
 #define COLLET_TESTS_MATCHING_H
 
 #include "world.h"
 
-/* Steps are moves inside their buffers; the k-th message sent is the k-th received, as long, and both ends mean the
- * same place. messages[(part * size + from) * size + to] becomes how many there are of call c. */
+/* Checks that steps are moves inside their buffers. The k-th message sent must be the k-th received, of the same
+ * length, and both ranks must mean the same place. Sets messages[(part * size + from) * size + to] to their number in
+ * call c. */
 struct finding matching_check(const struct world *world, uint32_t c, uint64_t *messages);
 
 enum { MATCHING_PARTS = 8 };

@@ -21,7 +21,7 @@ uint64_t rows_seed(void)
 	return seed ? strtoull(seed, NULL, 10) : 20240229;
 }
 
-/* Many pieces, but in big worlds no more than make the same point. */
+/* Draws a segment size: many segments, but in large worlds no more than useful. */
 static uint64_t draw_piece(uint32_t size, uint64_t count, bool many, uint64_t *seed)
 {
 	const uint64_t least = size > 24 ? 1 + count / 8 : 1;

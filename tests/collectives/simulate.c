@@ -25,11 +25,11 @@ struct stream {
 	struct walk walk;
 	struct item window[WINDOW];
 	uint64_t oldest, issued;
-	double window_open; /* when everything before the window was done */
+	double window_open; /* when everything before the window had ended */
 	bool exhausted;
 };
 
-/* Messages under way from one rank to another. */
+/* Messages in flight from one rank to another. */
 struct lane {
 	double *arrivals;
 	uint64_t taken, sent, capacity;
@@ -44,7 +44,7 @@ struct simulation {
 	struct stream *streams; /* rank * PARTS + part */
 	struct lane *lanes;     /* (part * size + from) * size + to */
 	double *out_free, *in_free;
-	double *link_free;      /* by host: its ranks share the way to other hosts */
+	double *link_free;      /* by host: its ranks share the link to other hosts */
 	struct walk_move *moves;
 	double end;
 };
@@ -74,7 +74,7 @@ static const struct collet_cost_model *between(const struct simulation *sim, uin
 	return same && sim->model->local ? sim->model->local : sim->model;
 }
 
-/* NULL: both are on one host. */
+/* Returns the link between two ranks' hosts; NULL: both are on one host. */
 static double *link_between(struct simulation *sim, uint32_t from, uint32_t to)
 {
 	const uint32_t host = collet_host_group_of(&sim->shapes[0], from).index;
@@ -86,7 +86,7 @@ static uint32_t moves_of(struct simulation *sim, const struct item *item, enum w
 	return walk_moves(&item->what, side, &sim->shapes[rank], sim->cut, sim->moves, 2 * sim->shapes[0].size + 4);
 }
 
-/* Chunks of a per_peer step count as one area. */
+/* Adds an area. Chunks of an is_per_peer step count as one. */
 static void add_area(struct area *areas, uint32_t *count, const struct collet_buffer_range *end, uint64_t length)
 {
 	const struct area area = {end->buffer, end->span.first, end->span.first + length};
@@ -127,7 +127,7 @@ static bool touch(const struct area *a, uint32_t a_count, const struct area *b, 
 	return false;
 }
 
-/* When earlier items let it go on; false: some of them is not done yet. */
+/* Finds when earlier items allow an item to go on. Returns false if one of them has not ended. */
 static bool let(const struct stream *s, uint64_t index, double *when)
 {
 	const struct item *item = &s->window[index % WINDOW];
@@ -144,7 +144,7 @@ static bool let(const struct stream *s, uint64_t index, double *when)
 	return true;
 }
 
-/* What a piece holds a way in or out for. */
+/* Returns how long a segment occupies a port. */
 static double port_for(const struct simulation *sim, const struct item *item, uint32_t move,
 	const struct collet_cost_model *model)
 {
@@ -158,7 +158,7 @@ static double next_arrival(struct simulation *sim, uint32_t move, uint32_t rank,
 	return lane->arrivals[lane->taken];
 }
 
-/* The receives, if all have been sent; false: not yet. */
+/* Does an item's receives, if all have been sent. Returns false otherwise. */
 static bool receive(
 	struct simulation *sim, struct item *item, uint32_t rank, uint32_t part, double *when, uint32_t *operands)
 {
@@ -169,7 +169,7 @@ static bool receive(
 		if (sim->moves[i].peer != rank && lane->taken == lane->sent)
 			return false;
 	}
-	for (uint32_t left = count; left > 0; left--) { /* as they arrive */
+	for (uint32_t left = count; left > 0; left--) { /* in the order of arrival */
 		uint32_t i = count;
 		for (uint32_t k = 0; k < count; k++)
 			if (sim->moves[k].peer != rank &&
@@ -182,7 +182,7 @@ static bool receive(
 		const double port = port_for(sim, item, i, model);
 		sim->in_free[rank] = later(lane->arrivals[lane->taken++], sim->in_free[rank] + port);
 		*when = later(*when, sim->in_free[rank]);
-		sim->moves[i].peer = rank; /* done with */
+		sim->moves[i].peer = rank; /* this one is handled */
 	}
 	return true;
 }
@@ -211,7 +211,7 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 	}
 }
 
-/* Can it be done now, and when would that begin? */
+/* Returns true if an item can be executed now, and when it would begin. */
 static bool is_ready(
 	struct simulation *sim, const struct stream *s, uint64_t index, uint32_t rank, uint32_t part, double *when)
 {
@@ -266,7 +266,7 @@ static void issue(struct simulation *sim, struct stream *s, uint32_t rank)
 	}
 }
 
-/* A rank does, of all that it can do in any part, what can begin first. */
+/* Executes, of all items of a rank that are possible in any part, the one that can begin first. */
 static bool advance(struct simulation *sim, uint32_t rank, uint32_t parts)
 {
 	bool any = false;

@@ -1,4 +1,4 @@
-/* The interpreter can fail: programs with one thing wrong each, and the name it must be found by. */
+/* Tests that the interpreter finds defects: programs with one defect each, and the name by which it must be found. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include "rows.h"
 
-/* ---- Built on the real ones, spoilt in one place -------------------------------------------------------------- */
+/* ---- Real programs with one defect -------------------------------------------------------------------------- */
 
 static const struct collet_program *real(enum collet_collective c, const char *name)
 {
@@ -45,7 +45,7 @@ static struct collet_step mine_first(const struct collet_shape *shape, uint32_t 
 	return step;
 }
 
-/* The same on one rank only, so that all results are alike where it matters. */
+/* The same on one rank only, so that all results agree where it matters. */
 static struct collet_step swapped(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = two_shot_step(shape, part, index);
@@ -54,7 +54,7 @@ static struct collet_step swapped(const struct collet_shape *shape, uint32_t par
 	return step;
 }
 
-/* The last rank does not take what the first one sends it at the end. */
+/* The last rank does not receive what the first one sends it at the end. */
 static struct collet_step missing_receive(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = tree_step(shape, part, index);
@@ -70,7 +70,7 @@ static struct collet_step missing_send(const struct collet_shape *shape, uint32_
 	return tree_step(shape, part, index);
 }
 
-/* Nobody sends or takes the last chunk round the ring. */
+/* Nobody sends or receives the last chunk around the ring. */
 static struct collet_step missing_step(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = ring_step(shape, part, index);
@@ -116,7 +116,7 @@ static struct collet_step twice(const struct collet_shape *shape, uint32_t part,
 	return step;
 }
 
-/* Everybody leaves out itself. */
+/* Every rank leaves out its own elements. */
 static struct collet_step without_own(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = direct_step(shape, part, index);
@@ -146,7 +146,8 @@ static struct collet_step wrong_place(const struct collet_shape *shape, uint32_t
 {
 	struct collet_step step = ring_step(shape, part, index);
 	if (shape->rank == 1 && step.is_reduction)
-		step.source[1].span.first += step.source[1].span.first < 2 ? 1 : UINT64_MAX; /* one off, either way */
+		/* off by one, in either direction */
+		step.source[1].span.first += step.source[1].span.first < 2 ? 1 : UINT64_MAX;
 	return step;
 }
 
@@ -167,7 +168,7 @@ static struct collet_step two_values(const struct collet_shape *shape, uint32_t 
 	return step;
 }
 
-/* ---- Built to be wrong ------------------------------------------------------------------------------------------- */
+/* ---- Programs written with a defect ------------------------------------------------------------------------- */
 
 static uint64_t two_steps(const struct collet_shape *shape, uint32_t part)
 {
@@ -190,7 +191,7 @@ static struct collet_step move(struct collet_peers from, enum collet_buffer from
 		.destination = {{to, to_buffer, span}} };
 }
 
-/* Round a ring, each passing on to the right only what came from the left: who starts? */
+/* Each rank passes on to its right only what it received from the left: nobody starts. */
 static struct collet_step nobody_starts(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
@@ -201,7 +202,7 @@ static struct collet_step nobody_starts(const struct collet_shape *shape, uint32
 			  : move(self, COLLET_RESULT, right, COLLET_RESULT, all_of(shape));
 }
 
-/* All send all their pieces before they take any: fine with a few, not with more than are looked ahead. */
+/* Every rank sends all its segments before it receives any: right for few, not for more than the look-ahead. */
 static struct collet_step sends_first(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = direct_step(shape, part, index);
@@ -215,7 +216,7 @@ static uint32_t two_parts(const struct collet_shape *shape)
 	return 2;
 }
 
-/* One part lends RESULT to the right; the other, which waits for nothing of the first, writes there meanwhile. */
+/* One part sends RESULT to the right; the other, which waits for nothing of the first, writes there meanwhile. */
 static struct collet_step writes_what_is_lent(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	const struct collet_peers left = collet_peers_one(collet_position_at(shape, -1));
@@ -234,7 +235,7 @@ static uint64_t scratch_for_all(const struct collet_shape *shape)
 	return shape->count;
 }
 
-/* Each rank tells the next one; nobody learns of all. */
+/* Each rank tells the next one; no rank hears from all. */
 static struct collet_step hasty_barrier(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	const struct collet_span nothing = {0, 0};
@@ -245,7 +246,7 @@ static struct collet_step hasty_barrier(const struct collet_shape *shape, uint32
 				    collet_peers_one(shape->rank), COLLET_RESULT, nothing);
 }
 
-/* Everybody sends left what is meant for the right. */
+/* Every rank sends to the left what is meant for the right. */
 static struct collet_step misdelivered(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = real(COLLET_ALLGATHER, "direct")->step(shape, part, index);
@@ -264,7 +265,7 @@ static struct collet_step misdelivered(const struct collet_shape *shape, uint32_
 struct row {
 	const char *name;
 	enum collet_collective collective;
-	const char *base; /* the real program whose step count and flags it has; NULL: two steps, one pass */
+	const char *base; /* base program for step count and flags; NULL: two steps, one pass */
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
 	uint64_t count, piece;
 	enum transfer_mode mode;
@@ -320,7 +321,7 @@ static void found_by_name(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct finding finding = { .defect = DEFECT_NONE };
-		/* What memory holds when it is read depends on who comes first: some seed shows it. */
+		/* What memory holds when it is read depends on the order of events: some seed shows the defect. */
 		for (uint64_t seed = 1; seed <= (rows[i].mode == TRANSFER_REMOTE_READ ? 20 : 1); seed++)
 			if (finding.defect != rows[i].defect)
 				finding = run_row(&rows[i], seed);
@@ -330,7 +331,7 @@ static void found_by_name(void **state)
 	}
 }
 
-/* Where order does not matter, "mine first" is found by ranks' results. */
+/* If order does not matter, "mine first" is found by comparing ranks' results. */
 static void results_differ(void **state)
 {
 	(void)state;
@@ -342,7 +343,7 @@ static void results_differ(void **state)
 	assert_int_equal(interpret(&run).defect, DEFECT_RESULTS_DIFFER);
 }
 
-/* A barrier whose rounds hand on nothing lets ranks run ahead: why the real one has scratch. */
+/* A barrier whose rounds pass on nothing lets ranks run ahead. This is why the real one has scratch. */
 static struct collet_step empty_rounds(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = real(COLLET_BARRIER, "dissemination")->step(shape, part, index);

@@ -1,6 +1,6 @@
-/* Each program's closed form against the walk of its own steps in virtual time (simulate.h). A formula leaves out how
- * messages of different steps fall in with each other, so it may be off: by a fifth on average over worlds and sizes,
- * by a factor of two at the worst. */
+/* Compares each program's closed form with the walk of its own steps in virtual time (simulate.h). A formula ignores
+ * how messages of different steps coincide. So it may be off by a fifth on average over worlds and sizes, and by a
+ * factor of two at most. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "selection/choice.h"
 #include "simulate.h"
 
-static const double mean_tolerance = 1.2, worst_tolerance = 2.0; /* factors, either way */
+static const double mean_tolerance = 1.2, worst_tolerance = 2.0; /* factors, in either direction */
 
 enum { ELEMENT_BYTES = 4 };
 
@@ -29,7 +29,8 @@ struct tally {
 	char where[120];
 };
 
-/* Of the kind that shared memory and loopback TCP have; not the built-in ones, which are measured anew now and then. */
+/* Costs like those of shared memory and loopback TCP; not the built-in ones, which are measured again from time to
+ * time. */
 static struct collet_cost_model model_of(const char *transport)
 {
 	static const struct collet_cost_model shm = { .alpha_s = 0.2e-6, .overhead_s = 0.05e-6, .segment_s = 0.04e-6,
@@ -95,7 +96,7 @@ static void formulas_follow_the_steps(void **state)
 	}
 }
 
-/* Hosts of different sizes, with links between them that are dearer than those inside. */
+/* Hosts of different sizes, with links between them that are more expensive than those inside. */
 static void hierarchies_follow_theirs(void **state)
 {
 	(void)state;
@@ -130,8 +131,8 @@ static void hierarchies_follow_theirs(void **state)
 	}
 }
 
-/* What several leaders are for: of 2 hosts of 4 ranks on links that are slow beside everything else, a ring along all
- * ranks takes (7/4) / (2/2) times as long as rings over hosts; by the formulas and by the walk. */
+/* Why there are several leaders: 2 hosts of 4 ranks have links that are slow beside everything else. A ring over all
+ * ranks then takes (7/4) / (2/2) times as long as rings over hosts, by the formulas and by the walk. */
 static void a_slow_link_wants_rings_over_hosts(void **state)
 {
 	(void)state;

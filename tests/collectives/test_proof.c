@@ -1,6 +1,6 @@
-/* Every program is proven by running it on expression trees (interpret.h): for world sizes 1..64 and counts 0, 1, n-1,
- * n, n+1 and a prime; in and out of place; cut into many pieces and passes; under rendezvous, one slot and remote
- * reads. Worlds up to 9 are run in all variations, bigger ones in some drawn by the seed (COLLET_TEST_SEED) unless
+/* Proves every program by running it on expression trees (interpret.h): for world sizes 1..64 and counts 0, 1, n-1, n,
+ * n+1 and a prime; in and out of place; cut into many segments and passes; under rendezvous, one slot and remote reads.
+ * Worlds up to 9 are run in all variations, larger ones in some drawn by the seed (COLLET_TEST_SEED), unless
  * COLLET_TEST_FULL=1. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 static const enum transfer_mode mode_of[VARIATIONS] = {
 	[VARIATION_ONE_SLOT] = TRANSFER_ONE_SLOT, [VARIATION_REMOTE_READ] = TRANSFER_REMOTE_READ};
 
-/* Everybody's blocks are many elements in big worlds. */
+/* The blocks of all ranks are many elements in large worlds. */
 static bool has_blocks(enum collet_collective c)
 {
 	return c == COLLET_ALLGATHER || c == COLLET_REDUCE_SCATTER || c == COLLET_GATHER || c == COLLET_SCATTER ||
@@ -100,7 +100,7 @@ static void rank_orders(void **state)
 	}
 }
 
-/* Programs that look at hosts. */
+/* Programs that depend on hosts. */
 static const struct {
 	enum collet_collective collective;
 	const char *name;
@@ -114,8 +114,8 @@ static const struct {
 	{ COLLET_REDUCE_SCATTER, "hierarchical" },
 };
 
-/* Every way to put up to 12 ranks on hosts: bit i of `cuts` starts a new host at rank i + 1. Fewer elements than chunks
- * and more; and once in a while as many pieces and channels as there are. */
+/* Every distribution of up to 12 ranks over hosts: bit i of `cuts` starts a new host at rank i + 1. Fewer elements than
+ * chunks and more; occasionally with the most segments and channels. */
 static void hosts(void **state)
 {
 	(void)state;
@@ -143,7 +143,7 @@ static void hosts(void **state)
 	}
 }
 
-/* A drawn program that can run in this world. */
+/* Draws a program that can run in this world. */
 static struct call draw_call(uint32_t size, uint64_t *seed)
 {
 	for (;;) {
@@ -181,7 +181,7 @@ static void prove_several(uint32_t calls_count, uint32_t overlap, uint32_t round
 	}
 }
 
-/* Two requests at once share conduits; a message of the second goes after all of the first. */
+/* Two simultaneous requests share endpoints; a message of the second follows all of the first. */
 static void two_at_once(void **state)
 {
 	(void)state;
@@ -195,7 +195,7 @@ static void five_in_a_row(void **state)
 	prove_several(5, 1, rows_all() ? 10000 : 300);
 }
 
-/* Five, of which three may be going on. */
+/* Five calls, of which three may be in progress. */
 static void five_overlapping(void **state)
 {
 	(void)state;

@@ -12,7 +12,7 @@ static const struct collet_partition *cut_of(const struct collet_shape *shape, e
 	return buffer == COLLET_RESULT ? &shape->result : &shape->input;
 }
 
-/* Of a per_peer step: the end with the peers, and this rank's. */
+/* Return the range with the peers, and this rank's, of an is_per_peer step. */
 static const struct collet_buffer_range *far_end(const struct collet_step *step, const struct collet_shape *shape)
 {
 	const bool receives = step->destination[0].peers.count == 1 && step->destination[0].peers.first == shape->rank;
@@ -96,7 +96,7 @@ bool walk_next(struct walk *walk, struct walk_item *item)
 	}
 }
 
-/* The item's piece of a span; false: it has none, the span is shorter. */
+/* Finds the item's segment of a span. Returns false if the span is too short to have it. */
 static bool piece_of(const struct walk_item *item, struct collet_span *span)
 {
 	if (item->piece > 0 && item->offset >= span->count)

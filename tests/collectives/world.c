@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALL_ELEMENTS = 1 << 24 }; /* elements of different calls never look alike */
+enum { CALL_ELEMENTS = 1 << 24 }; /* elements of different calls differ */
 
 static void *must(void *memory)
 {
@@ -24,12 +24,12 @@ expression *world_at(const struct side *side, enum collet_buffer buffer, struct 
 	if (span.first > b->count || span.count > b->count - span.first)
 		return NULL;
 	static expression nothing;
-	return b->values ? b->values + span.first : &nothing; /* an empty span of no buffer is fine */
+	return b->values ? b->values + span.first : &nothing; /* an empty span needs no buffer */
 }
 
-/* ---- Who has which buffers ------------------------------------------------------------------------------------- */
+/* ---- Buffers ------------------------------------------------------------------------------------------------ */
 
-/* What a v-form's rank i has for rank j; symmetric, so that it works in place too. */
+/* Returns what rank i of a v-form has for rank j; symmetric, so that it works in place too. */
 static uint64_t listed_count(const struct run *run, uint32_t i, uint32_t j)
 {
 	const uint32_t low = i < j ? i : j, high = i < j ? j : i;
@@ -37,7 +37,7 @@ static uint64_t listed_count(const struct run *run, uint32_t i, uint32_t j)
 	return draw(&seed, 5);
 }
 
-/* counts[] and displacements[] with gaps, in shuffled places; returns the buffer's length. */
+/* Fills in counts[] and displacements[] with gaps, in shuffled order. Returns the buffer's length. */
 static uint64_t list(const struct run *run, uint32_t rank, bool pairs, uint64_t *counts, uint64_t *displacements)
 {
 	uint64_t seed = run->seed + (pairs ? rank : 0), used = 0;
@@ -73,7 +73,7 @@ static void list_side(const struct run *run, const struct call *call, struct sid
 	lengths[1] = side->shape.result.counts ? all : own;
 }
 
-/* Lengths of send and recv buffer, as the public API has them. */
+/* Returns the lengths of the send and recv buffers, as in the public API. */
 static void plain_lengths(const struct call *call, uint32_t size, uint64_t lengths[2])
 {
 	const uint64_t n = size;
@@ -90,7 +90,7 @@ static void plain_lengths(const struct call *call, uint32_t size, uint64_t lengt
 	lengths[1] = call->count * (of[call->program->collective].result_blocks ? n : 1);
 }
 
-/* The one of the two buffers that holds the other, in place; where. */
+/* Finds, in place, which of the two buffers contains the other, and where. */
 static uint64_t in_place_at(enum collet_collective c, const struct side *side)
 {
 	if (c == COLLET_ALLGATHER || c == COLLET_GATHER)
@@ -179,7 +179,7 @@ void world_destroy(struct world *world)
 	free(world);
 }
 
-/* ---- What is promised ------------------------------------------------------------------------------------------- */
+/* ---- Results ------------------------------------------------------------------------------------------------ */
 
 struct checking {
 	const struct world *world;
@@ -203,7 +203,7 @@ static uint32_t element_of(const struct checking *check, uint64_t i)
 	return check->c * (uint32_t)CALL_ELEMENTS + (uint32_t)i;
 }
 
-/* `count` elements of RESULT from `first` on are contributor's from `element` on. */
+/* Checks that RESULT's `count` elements from `first` on are the contributor's from `element` on. */
 static bool check_copied(struct checking *check, struct collet_span span, uint32_t contributor, uint64_t element)
 {
 	const struct side *side = world_side(check->world, check->c, check->rank);
@@ -217,7 +217,7 @@ static bool check_copied(struct checking *check, struct collet_span span, uint32
 	return true;
 }
 
-/* All of RESULT is sums of everybody's elements from `element` on. */
+/* Checks that all of RESULT is sums of all ranks' elements from `element` on. */
 static bool check_combined(struct checking *check, uint64_t element)
 {
 	const struct run *run = check->world->run;
@@ -282,7 +282,7 @@ static bool check_results(struct checking *check)
 	return true;
 }
 
-/* Out of place, INPUT is as it was. */
+/* Checks that INPUT is unchanged, unless in place. */
 static bool check_input(struct checking *check)
 {
 	const struct side *side = world_side(check->world, check->c, check->rank);

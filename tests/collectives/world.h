@@ -14,22 +14,22 @@ struct side {
 	struct collet_shape shape;
 	bool in_place;
 	struct buffer buffer[3]; /* by enum collet_buffer; in place they share memory */
-	expression *memory;      /* behind INPUT and RESULT */
+	expression *memory;      /* memory of INPUT and RESULT */
 	uint64_t *counts, *displacements, *more_counts, *more_displacements;
 };
 
 struct world {
 	const struct run *run;
 	struct expression_store *store;
-	struct side *sides; /* call by call, rank by rank */
+	struct side *sides; /* by call, then by rank */
 };
 
 struct world *world_create(const struct run *run);
 void world_destroy(struct world *world);
 struct side *world_side(const struct world *world, uint32_t call, uint32_t rank);
-/* Where a piece of an end of this rank's is; NULL: out of bounds. */
+/* Returns the memory of a segment on this rank; NULL: out of bounds. */
 expression *world_at(const struct side *side, enum collet_buffer buffer, struct collet_span span);
-/* Is what all ranks have now what the collective promises? */
+/* Checks that all ranks have the result that the collective promises. */
 struct finding world_check(const struct world *world);
 
 #endif

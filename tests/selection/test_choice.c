@@ -1,5 +1,5 @@
-/* The choice table: of which programs, in which order of sizes; the same for all ranks; forced algorithms; and what
- * the programs say of themselves. */
+/* Tests the choice table: its programs and order of sizes, its equality on all ranks, forced algorithms, and the
+ * programs' descriptions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "selection/choice.h"
 #include "selection/total_work.h"
 
-/* Of the kind that the transports have; not the built-in ones, which are measured anew now and then. */
+/* Costs like those of the transports; not the built-in ones, which are measured again from time to time. */
 static const collet_link_cost links[] = {
 	{ .transport = "self",
 		.ranks = 1,
@@ -51,7 +51,7 @@ static const collet_link_cost links[] = {
 		.channel_ratios = {1, 0.7, 0.6} },
 };
 
-/* Each rank with a core of its own unless `cores` says less. */
+/* One core per rank unless `cores` says less. */
 static struct collet_choice_inputs inputs_on(const char *transport, uint32_t size, uint32_t cores)
 {
 	const collet_link_cost *link = collet_tuning_find(links, 3, transport, size, cores);
@@ -69,7 +69,7 @@ static struct collet_choice_inputs inputs_of(const char *transport, uint32_t siz
 	return inputs_on(transport, size, size);
 }
 
-/* Two hosts of four ranks, whose network nothing is known of yet. */
+/* Two hosts of four ranks; nothing is known of their network yet. */
 static const uint32_t two_hosts[] = {0, 4, 8};
 
 static struct collet_choice_inputs inputs_of_two_hosts(void)
@@ -143,9 +143,8 @@ static void shared_memory_goes_direct(void **state)
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, false, 4, 64 << 20), "two_shot");
 }
 
-/* Hosts that share a link which is slower than anything on a host. Chosen is what sends no more bytes through it than
- * the program that goes by hosts; of the ring along all ranks 7/4 as many go there, which is how much longer it is said
- * to take. */
+/* The link between hosts is slower than anything on a host. The chosen program sends no more bytes through it than the
+ * hierarchical one. A ring over all ranks sends 7/4 as many, and is predicted to take that much longer. */
 static void hosts_that_share_a_slow_link(void **state)
 {
 	(void)state;
@@ -179,7 +178,7 @@ static void hosts_that_share_a_slow_link(void **state)
 	}
 }
 
-/* The faster the link, the less it pays to save bytes on it by more work inside the hosts. */
+/* A faster link saves less by more work inside the hosts. */
 static void faster_links_are_chosen_for(void **state)
 {
 	(void)state;
@@ -214,8 +213,8 @@ static void faster_links_are_chosen_for(void **state)
 	}
 }
 
-/* A tuning that knows its network says so in a link of that name, whatever the interfaces say; of which nobody knows
- * anything, it is of 1 Gbit/s. */
+/* A tuning that has measured its network has a link of that name, which overrules the interfaces. A network of which
+ * nothing is known counts as 1 Gbit/s. */
 static void the_network_is_a_link(void **state)
 {
 	(void)state;
@@ -240,7 +239,7 @@ static void the_network_is_a_link(void **state)
 	}
 }
 
-/* Two ranks exchange, whatever the transport; a ring is nobody's choice there. */
+/* Two ranks exchange on every transport; no ring is chosen there. */
 static void two_ranks_exchange(void **state)
 {
 	(void)state;
@@ -250,7 +249,7 @@ static void two_ranks_exchange(void **state)
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 2, 64 << 20), "exchange");
 }
 
-/* Programs that need more scratch than there is are not chosen. */
+/* Programs that need more scratch than available are not chosen. */
 static void scratch_is_bounded(void **state)
 {
 	(void)state;
@@ -269,7 +268,7 @@ static void scratch_is_bounded(void **state)
 	}
 }
 
-/* v-forms take only programs that know no more than a rank's own counts. */
+/* v-forms use only programs that need no counts but a rank's own. */
 static void listed(void **state)
 {
 	(void)state;
@@ -303,7 +302,7 @@ static void must_be_cut_alike(const struct collet_choice_inputs *inputs, enum co
 	}
 }
 
-/* A named program's messages are cut alike on all ranks, whatever one has itself. Short pieces are worth it here. */
+/* A named program's messages are cut alike on all ranks, whatever counts a rank has itself. Short segments pay here. */
 static void listed_is_cut_alike(void **state)
 {
 	(void)state;
@@ -331,8 +330,8 @@ static struct collet_decision decided(
 	return collet_choose_segmentation(inputs, collet_program_find(COLLET_ALLREDUCE, program), &shape, 4);
 }
 
-/* A pipeline wants short pieces while they cost little and long ones else; channels are for programs that work piece by
- * piece, where they were measured to make bytes cheaper, and of so much that each has a piece. */
+/* A pipeline prefers short segments while they are cheap, else long ones. Channels are for segmented programs, where
+ * they were measured to make bytes cheaper, and for calls large enough to give each channel a segment. */
 static void the_model_cuts(void **state)
 {
 	(void)state;
@@ -357,7 +356,7 @@ static void the_model_cuts(void **state)
 	assert_true(cheap < dear);
 }
 
-/* What was measured overrules the formulas near the sizes where it was, and in that world alone. */
+/* Measurements overrule the formulas near the measured sizes, and in that world alone. */
 static void measured_ways_are_taken(void **state)
 {
 	(void)state;
@@ -368,7 +367,7 @@ static void measured_ways_are_taken(void **state)
 	link.size_bytes[0] = 1 << 20;
 	link.size_bytes[1] = 16 << 20;
 	link.factor[exchange][0] = link.factor[exchange][1] = 0.01F;
-	/* Others, which were not measured, count as bad as the worst that was. */
+	/* Programs that were not measured count as bad as the worst that was. */
 	link.factor[collet_program_index(collet_program_find(COLLET_ALLREDUCE, "direct"))][0] = 5;
 	link.segment_log2[exchange][1] = 15;
 	link.channels_log2[exchange][1] = 1;
@@ -393,7 +392,8 @@ static void measured_ways_are_taken(void **state)
 	assert_int_equal(decided(&inputs, "tree", 3, 16 << 20).channels, 1);
 }
 
-/* Factors and ways are of one world; where ranks share cores, other worlds on as many have them from the nearest. */
+/* Factors and cuts hold for one world. If ranks share cores, other worlds on as many cores use those of the nearest
+ * one. */
 static void what_was_measured_is_lent_in_a_crowd(void **state)
 {
 	(void)state;
@@ -464,7 +464,7 @@ static void forced(void **state)
 	}
 }
 
-/* What lists show of a program, and what names it: all there, on one line, and no two alike in a collective. */
+/* Each program's description is complete, has one line, and differs from all others of the collective. */
 static void every_program_is_described(void **state)
 {
 	(void)state;

@@ -1,4 +1,4 @@
-/* What all ranks of a call do together, counted from the steps. */
+/* Tests the total work of all ranks of a call, counted from the steps. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static double transfers(const struct collet_total_work *work)
 	return sum;
 }
 
-/* All that is moved, in counts. */
+/* Returns all that is moved, in counts. */
 static double moved(const struct collet_total_work *work)
 {
 	double sum = 0;
@@ -75,7 +75,7 @@ static void known_programs(void **state)
 	}
 }
 
-/* Two hosts of four ranks, of which the first has the root. */
+/* Two hosts of four ranks; the first has the root. */
 static void bytes_through_a_hosts_link(void **state)
 {
 	(void)state;
@@ -112,7 +112,7 @@ static void bytes_through_a_hosts_link(void **state)
 	}
 }
 
-/* What the definition of a collective asks for, whatever the program. */
+/* Returns the least that any program of a collective must move. */
 static double least_moved(enum collet_collective collective, double size)
 {
 	switch (collective) {
@@ -145,7 +145,7 @@ static void no_program_does_less_than_it_must(void **state)
 					continue;
 				struct collet_total_work work;
 				collet_total_work_count(&work, program[p], size, 0);
-				/* Lengths that found no place of their own count as the nearest: a little less. */
+				/* Lengths without a class of their own count as the nearest one: a little less. */
 				if (moved(&work) < 0.98 * least_moved(c, size) ||
 					work.reduced_counts < 0.999 * least_combined(c, size))
 					fail_msg("%s %s n%u: %g moved, %g combined", collet_collective_name(c),
@@ -161,12 +161,12 @@ static void a_price_is_made_of_turns_and_of_work_on_all_cores(void **state)
 	const struct collet_cost_model model = { .alpha_s = 1e-6, .overhead_s = 1e-7, .segment_s = 5e-8,
 		.beta_s = {1e-9, 1e-9, 1e-9, 1e-9}, .gamma_s = 1e-10 };
 	const struct collet_total_work work = count(COLLET_ALLREDUCE, "direct", 4);
-	/* 12 messages of 4 KiB, each combined. */
+	/* 12 messages of 4 KiB, each reduced. */
 	near("2 cores", "us", 1e6 * collet_total_work_cost(&work, 1024, 4, 65536, 2, &model),
 		1 + 6 * (0.1 + 4.096 + 0.4096));
 	near("1 core", "us", 1e6 * collet_total_work_cost(&work, 1024, 4, 65536, 1, &model),
 		1 + 12 * (0.1 + 4.096 + 0.4096));
-	/* In four pieces each. */
+	/* In four segments each. */
 	near("pieces", "us", 1e6 * collet_total_work_cost(&work, 1024, 4, 1024, 2, &model),
 		1 + 6 * (0.1 + 3 * 0.05 + 4.096 + 0.4096));
 }
