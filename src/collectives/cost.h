@@ -45,8 +45,8 @@ COLLET_PURE static inline double collet_cost_transfer(const struct collet_cost_m
 {
 	double cost = 0, start = 0;
 	for (int i = 0; i < COLLET_COST_CLASSES && bytes > start; i++) {
-		const bool last = i == COLLET_COST_CLASSES - 1;
-		const double end = last || bytes < collet_cost_class_end(i) ? bytes : collet_cost_class_end(i);
+		const bool is_last = i == COLLET_COST_CLASSES - 1;
+		const double end = is_last || bytes < collet_cost_class_end(i) ? bytes : collet_cost_class_end(i);
 		cost += (end - start) * model->beta_s[i];
 		start = end;
 	}
@@ -85,14 +85,14 @@ COLLET_PURE static inline double collet_cost_pipeline(double hops, double bytes,
  * children. Upwards, it reduces all their messages when the last has arrived. Downwards, it sends to the deepest child
  * last; of small messages, first (inline_plan.c). */
 COLLET_PURE static inline double collet_cost_binomial(
-	uint32_t size, double bytes, size_t segment_bytes, bool up, const struct collet_cost_model *model)
+	uint32_t size, double bytes, size_t segment_bytes, bool is_upwards, const struct collet_cost_model *model)
 {
 	const double depth = collet_log2_floor(size), turns = depth * (depth + 1) / 2,
 		     children = collet_log2_ceil(size);
 	const double segments = collet_cost_segments(bytes, segment_bytes);
 	const double message = collet_cost_port(1, bytes, segment_bytes, model) / segments;
-	const double work = up ? model->gamma_s * bytes / segments : 0;
-	return depth * collet_cost_latency(model) + (up ? depth : turns) * message + turns * work +
+	const double work = is_upwards ? model->gamma_s * bytes / segments : 0;
+	return depth * collet_cost_latency(model) + (is_upwards ? depth : turns) * message + turns * work +
 	       (segments - 1) * children * (message + work);
 }
 

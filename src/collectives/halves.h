@@ -5,16 +5,16 @@
 
 #include "collectives/step_builder.h"
 
-struct collet_p2p_op {
+struct collet_half {
 	uint32_t first, count, other_first; /* other_first: the first rank of the other half */
 };
 
 /* Returns the half that this rank is in, of two ranks or more. The lower half has the odd rank. */
-COLLET_PURE static inline struct collet_p2p_op collet_half_of(const struct collet_shape *shape)
+COLLET_PURE static inline struct collet_half collet_half_of(const struct collet_shape *shape)
 {
 	const uint32_t lower = shape->size - shape->size / 2;
 	const bool is_lower = shape->rank < lower;
-	struct collet_p2p_op half = { is_lower ? 0 : lower, is_lower ? lower : shape->size - lower,
+	struct collet_half half = { is_lower ? 0 : lower, is_lower ? lower : shape->size - lower,
 		is_lower ? lower : 0 };
 	return half;
 }
@@ -26,7 +26,7 @@ COLLET_PURE static inline bool collet_halves_fit(const struct collet_shape *shap
 }
 
 /* Returns the half's other ranks. */
-COLLET_PURE static inline struct collet_peers collet_half_others(const struct collet_p2p_op *half)
+COLLET_PURE static inline struct collet_peers collet_half_others(const struct collet_half *half)
 {
 	return collet_peers_range(half->first + 1, half->count - 1);
 }

@@ -157,16 +157,16 @@ static struct collet_cost_model model_over_channels(
 	const struct collet_choice_inputs *inputs, const struct collet_cost_model *one, uint32_t channels)
 {
 	struct collet_cost_model model = *one;
-	double part = 1;
+	double ratio = 1;
 	for (int i = 0; i < COLLET_TUNING_CHANNELS; i++)
 		if (channels == (uint32_t)1 << i && outer_link(inputs)->channel_ratios[i] > 0)
-			part = outer_link(inputs)->channel_ratios[i];
+			ratio = outer_link(inputs)->channel_ratios[i];
 	for (int i = 0; i < COLLET_COST_CLASSES; i++)
-		model.beta_s[i] *= part;
+		model.beta_s[i] *= ratio;
 	return model;
 }
 
-/* Returns a program's predicted time. works: the cache of total work, or NULL. */
+/* Returns a program's predicted time. cache: the cache of total work, or NULL. */
 static double program_cost(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
 	const struct collet_choice_inputs *inputs, const struct cost_models *models,
 	struct collet_segmentation segmentation, struct work_cache *cache)

@@ -36,11 +36,11 @@ COLLET_PURE static inline struct collet_step allgather_bruck_step(
 	const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
 	const bool sending = move % 2 == 0, wrapped = move >= 2;
 	const uint32_t first = sending ? shape->rank : collet_position_at(shape, hops);
-	const uint32_t straight = blocks < shape->size - first ? blocks : shape->size - first;
-	if (wrapped && straight == blocks)
+	const uint32_t unwrapped = blocks < shape->size - first ? blocks : shape->size - first;
+	if (wrapped && unwrapped == blocks)
 		return collet_step_none();
 	const struct collet_span span =
-		wrapped ? collet_blocks(shape, 0, blocks - straight) : collet_blocks(shape, first, straight);
+		wrapped ? collet_blocks(shape, 0, blocks - unwrapped) : collet_blocks(shape, first, unwrapped);
 	const struct collet_peers peer =
 		collet_peers_one(collet_position_at(shape, sending ? -(int64_t)hops : (int64_t)hops));
 	struct collet_step step = collet_step_move(

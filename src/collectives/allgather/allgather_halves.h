@@ -31,7 +31,7 @@ COLLET_PURE static inline struct collet_step allgather_halves_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_p2p_op half = collet_half_of(shape);
+	const struct collet_half half = collet_half_of(shape);
 	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	const struct collet_span block = collet_blocks(shape, 0, 1), own = collet_blocks(shape, shape->rank, 1);
 	const struct collet_span all = collet_blocks(shape, 0, shape->size);

@@ -24,7 +24,7 @@ COLLET_PURE static inline struct collet_step allreduce_halves_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_p2p_op half = collet_half_of(shape);
+	const struct collet_half half = collet_half_of(shape);
 	const struct collet_span all = collet_span_all(shape);
 	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	if (shape->rank != half.first)

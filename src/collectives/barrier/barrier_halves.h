@@ -31,7 +31,7 @@ COLLET_PURE static inline struct collet_step barrier_halves_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_p2p_op half = collet_half_of(shape);
+	const struct collet_half half = collet_half_of(shape);
 	const struct collet_span own = collet_span_at(0, 1), ours = collet_span_at(1, 1), all = collet_span_at(2, 1);
 	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	if (shape->rank != half.first)

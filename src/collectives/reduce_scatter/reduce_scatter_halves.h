@@ -33,7 +33,7 @@ COLLET_PURE static inline uint64_t reduce_scatter_halves_step_count(const struct
 }
 
 COLLET_PURE static inline struct collet_step reduce_scatter_halves_exchange(
-	const struct collet_shape *shape, const struct collet_p2p_op *half, bool sending)
+	const struct collet_shape *shape, const struct collet_half *half, bool sending)
 {
 	const struct collet_peers self = collet_peers_self(shape), other = collet_peers_one(half->other_first);
 	const struct collet_span ours = collet_blocks(shape, half->first, half->count);
@@ -57,7 +57,7 @@ COLLET_PURE static inline struct collet_step reduce_scatter_halves_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_p2p_op half = collet_half_of(shape);
+	const struct collet_half half = collet_half_of(shape);
 	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	const struct collet_span block = collet_blocks(shape, 0, 1), own = collet_blocks(shape, shape->rank, 1);
 	const struct collet_span all = collet_blocks(shape, 0, shape->size);
