@@ -85,9 +85,9 @@ static collet_status check_tensor(const struct tensors *all, uint32_t i)
 	const collet_ddp_parameter *parameter = tensor_at(all, i);
 	const char *wrong = NULL;
 	if (collet_dtype_bytes(parameter->dtype) == 0) {
-		wrong = "its dtype is none";
+		wrong = "its dtype is invalid";
 	} else if (i < all->parameter_count && !is_float(parameter->dtype)) {
-		wrong = "its dtype is no float";
+		wrong = "its dtype is not a float";
 	} else if (parameter->dimensions > COLLET_DDP_DIMENSIONS_MAX) {
 		wrong = "it has more than 8 dimensions";
 	} else if (parameter->dimensions > 0 && !parameter->shape) {
@@ -121,7 +121,7 @@ static collet_status check_options(const collet_ddp_options *options)
 	if (options->buffer_count > 0 && !options->buffers)
 		wrong = "options.buffers is NULL";
 	if ((unsigned)options->unused > COLLET_DDP_STATIC_UNUSED)
-		wrong = "options.unused is none of its values";
+		wrong = "options.unused is invalid";
 	const collet_ddp_hook *hook = options->hook;
 	if (hook && (!hook->name || !hook->start || hook->stages == 0 || hook->stages > COLLET_DDP_STAGES_MAX))
 		wrong = "options.hook has no name, no start, or not 1 to 4 stages";
@@ -184,12 +184,12 @@ static collet_status compare_heads(const uint64_t *heads, uint32_t ranks)
 		[HEAD_BYTES] = "bucket_bytes",
 		[HEAD_UNUSED] = "options.unused",
 		[HEAD_KEEP_ORDER] = "options.keep_order",
-		[HEAD_UNEVEN] = "options.uneven",
+		[HEAD_UNEVEN] = "options.has_uneven_inputs",
 		[HEAD_DIVIDE] = "options.divide_by_initial"};
 	for (uint32_t rank = 0; rank < ranks; rank++)
 		if (!heads[(size_t)rank * HEAD_WORDS + HEAD_VALID])
 			return collet_fail(COLLET_ERR_ARGUMENT,
-				"collet_ddp_create: rank %u refused its own arguments; see there", rank);
+				"collet_ddp_create: the arguments of rank %u are invalid; see its error", rank);
 	for (uint32_t rank = 1; rank < ranks; rank++)
 		for (uint32_t word = HEAD_COUNT; word < HEAD_NUMBERS; word++)
 			if (heads[(size_t)rank * HEAD_WORDS + word] != heads[word])

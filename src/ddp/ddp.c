@@ -199,7 +199,7 @@ collet_status collet_ddp_last_travel(const collet_ddp *ddp, uint32_t index, coll
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_last_travel: there is no bucket %u", index);
 	if (!ddp->buckets[index].interval.ended_ns)
 		return collet_fail(
-			COLLET_ERR_ARGUMENT, "collet_ddp_last_travel: no bucket has travelled yet in this layout");
+			COLLET_ERR_ARGUMENT, "collet_ddp_last_travel: no bucket has been exchanged yet in this layout");
 	*interval = ddp->buckets[index].interval;
 	return COLLET_OK;
 }
@@ -262,7 +262,7 @@ collet_status collet_ddp_clip(collet_ddp *ddp, double max_norm, double *norm)
 {
 	if (!ddp || !norm || !(max_norm > 0))
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_clip: ddp or norm is NULL, or most (%g) is not positive", max_norm);
+			"collet_ddp_clip: ddp or norm is NULL, or max_norm (%g) is not positive", max_norm);
 	if (ddp->is_in_step)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_clip: call it after collet_ddp_wait");
 	*norm = norm_of(ddp);

@@ -17,8 +17,9 @@ collet_status collet_ddp_hook_check_f32(const collet_ddp_hook *hook, const colle
 {
 	if (args->bucket.dtype == COLLET_F32)
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_ddp: hook %s takes gradients of f32, and bucket %u has %s",
-		hook->name, args->index, collet_dtype_name(args->bucket.dtype));
+	return collet_fail(COLLET_ERR_UNSUPPORTED,
+		"collet_ddp: hook %s supports f32 gradients only, and bucket %u has %s", hook->name, args->index,
+		collet_dtype_name(args->bucket.dtype));
 }
 
 collet_status collet_ddp_hook_no_memory(const collet_ddp_hook *hook, const collet_ddp_hook_args *args)
@@ -93,14 +94,14 @@ static const collet_ddp_hook *parse_spec(const char *text, struct collet_ddp_hoo
 collet_status collet_ddp_hook_create(collet_ddp_hook **hook, const char *spec, uint64_t seed)
 {
 	if (!hook || !spec)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_hook_create: hook or words is NULL");
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_hook_create: hook or spec is NULL");
 	struct collet_ddp_hook_spec parsed = { .seed = seed };
 	const collet_ddp_hook *compressor = parse_spec(spec, &parsed);
 	if (!compressor)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_hook_create: '%s' is none of f16, bf16, topk:SHARE, randomk:SHARE (0 < SHARE <= "
-			"1), qsgd:BITS (8, 4, 2), sign, powersgd:RANK (1 to 1024), each alone or with ,momentum:M "
-			"(0 <= M < 1) behind it",
+			"1), qsgd:BITS (8, 4, 2), sign, powersgd:RANK (1 to 1024), each with or without ,momentum:M "
+			"(0 <= M < 1) after it",
 			spec);
 	/* The name includes the seed, since ranks compare names and must draw alike. */
 	const size_t bytes = strlen(spec) + 24;

@@ -34,7 +34,7 @@ static collet_status open_sparse(const collet_ddp_hook *hook, const collet_ddp_h
 	collet_status status = collet_ddp_hook_check_f32(hook, args);
 	if (status == COLLET_OK && count > UINT32_MAX)
 		status = collet_fail(COLLET_ERR_UNSUPPORTED,
-			"collet_ddp: hook %s numbers elements with 32 bits; bucket %u "
+			"collet_ddp: hook %s supports buckets of fewer than 2^32 elements; bucket %u "
 			"has more: use smaller buckets",
 			hook->name, args->index);
 	if (status != COLLET_OK)

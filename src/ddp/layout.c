@@ -85,7 +85,7 @@ static collet_status layout_init(const collet_ddp *ddp, const uint32_t *order, s
 		.slices = calloc((size_t)count + 1, sizeof(*layout->slices)),
 		.slots = calloc((size_t)count + 1, sizeof(*layout->slots)) };
 	if (!layout->buckets || !layout->slices || !layout->slots)
-		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp: no memory for the places of %u parameters", count);
+		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp: no memory for the layout of %u parameters", count);
 	if (ddp->parameter_states)
 		memcpy(layout->slots, ddp->parameter_states, count * sizeof(*layout->slots));
 	for (uint32_t at = 0; at < count; at++)

@@ -66,7 +66,7 @@ static const char *find_problem(const collet_sampler *sampler)
 	if (sampler->sample_count > UINT32_MAX)
 		return "more than 2^32 - 1 samples";
 	if ((unsigned)sampler->tail > COLLET_SAMPLER_EXACT)
-		return "tail is no collet_sampler_tail";
+		return "tail is invalid";
 	for (size_t i = 0; i < sizeof(sampler->reserved); i++)
 		if (sampler->reserved[i])
 			return "reserved is not zero";

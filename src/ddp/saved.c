@@ -145,27 +145,28 @@ static collet_status check_header(
 	memcpy(header, state, sizeof(*header));
 	if (header->magic != checkpoint_magic || header->bytes != bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_state_load: these are no %llu bytes that collet_ddp_state_save has written",
+			"collet_ddp_state_load: these %llu bytes were not written by collet_ddp_state_save",
 			(unsigned long long)bytes);
 	if (header->rank != rank || header->size != size)
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_state_load: this was saved by rank %llu of %llu, and is loaded by rank %llu of "
-			"%llu",
+			"collet_ddp_state_load: the state was saved by rank %llu of %llu, and is loaded by rank "
+			"%llu of %llu",
 			(unsigned long long)header->rank, (unsigned long long)header->size, rank, size);
 	if (header->parameter_count != ddp->parameter_count)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: this is of %llu parameters, not %u",
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: the state has %llu parameters, not %u",
 			(unsigned long long)header->parameter_count, ddp->parameter_count);
 	if (header->hook != hash_of(ddp->options.hook))
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_state_load: this was saved with another hook than %s",
+			"collet_ddp_state_load: the state was saved with another hook than %s",
 			ddp->options.hook ? ddp->options.hook->name : "none");
 	uint8_t *seen = malloc((size_t)ddp->parameter_count + 1);
 	if (!seen)
 		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp_state_load: no memory");
 	const bool fits = is_valid_layout(ddp, (const unsigned char *)state + sizeof(*header), seen);
 	free(seen);
-	return fits ? COLLET_OK :
-		      collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: its layout is none of these parameters");
+	return fits ? COLLET_OK
+		    : collet_fail(COLLET_ERR_ARGUMENT,
+			      "collet_ddp_state_load: the saved layout does not match the parameters");
 }
 
 /* Collective. Checks that all ranks' states are of the same step. mine: the result of this rank's own checks. */
@@ -187,7 +188,7 @@ static collet_status agree_checkpoint(
 		return status;
 	if (digest != of_rank_0)
 		status = collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_state_load: this was saved after %llu steps, and not when rank 0's was",
+			"collet_ddp_state_load: the state was saved after %llu steps, at another time than rank 0's",
 			(unsigned long long)header->step);
 	return collet_ddp_agree_status(ddp->comm, status);
 }
@@ -222,7 +223,7 @@ static collet_status load_buckets(const collet_ddp *ddp, const unsigned char *fr
 		return status;
 	if (bytes != needed)
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_state_load: these buckets and this hook have %llu bytes, and %llu are given",
+			"collet_ddp_state_load: these buckets and this hook need %llu bytes, and %llu are given",
 			(unsigned long long)needed, (unsigned long long)bytes);
 	for (uint32_t b = 0; ddp->is_layout_final && b < ddp->bucket_count; b++) {
 		const struct bucket *bucket = &ddp->buckets[b];

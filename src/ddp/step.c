@@ -70,7 +70,7 @@ collet_status collet_ddp_ready(collet_ddp *ddp, uint32_t parameter)
 	if (parameter_state->is_never_used)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_ready: parameter %u (%s) was not used in the first step, "
-			"and options.unused says that this stays so",
+			"and options.unused says that it never is",
 			parameter, name_of(ddp, parameter));
 	if (parameter_state->is_ready)
 		return collet_fail(COLLET_ERR_ARGUMENT,
@@ -305,7 +305,7 @@ collet_status collet_ddp_check_between_steps(const collet_ddp *ddp, const char *
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: ddp is NULL", function);
 	if (ddp->is_in_step)
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"%s: a step is under way: gradients have been marked ready, and collet_ddp_wait has not been "
+			"%s: a step is in progress: gradients have been marked ready, and collet_ddp_wait has not been "
 			"called",
 			function);
 	return COLLET_OK;
@@ -335,7 +335,7 @@ collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps)
 	if (status != COLLET_OK)
 		return status;
 	if (!ddp->options.has_uneven_inputs)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_join: options.uneven was not set");
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_join: options.has_uneven_inputs was not set");
 	/* Gradients accumulated for a synchronised step are not averaged any more. */
 	for (uint32_t p = 0; p < ddp->parameter_count; p++)
 		ddp->parameter_states[p].is_used = false;

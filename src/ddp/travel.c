@@ -98,7 +98,7 @@ static collet_status progress(collet_ddp *ddp)
 collet_status collet_ddp_progress(collet_ddp *ddp)
 {
 	if (ddp->failed)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp: an earlier call failed; there is only destroy");
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp: an earlier call failed; only destroy is left");
 	const collet_status status = progress(ddp);
 	ddp->failed = status != COLLET_OK;
 	return status;

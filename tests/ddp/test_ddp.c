@@ -240,7 +240,7 @@ static void one_rank_that_makes_no_sense_holds_up_nobody(void **state)
 		void (*spoil)(uint32_t, collet_ddp_parameter *, uint32_t *, collet_ddp_options *);
 		const char *there;
 	} rows[] = {
-		{ integer_gradient, "parameter 1 (conv.bias): its dtype is no float" },
+		{ integer_gradient, "parameter 1 (conv.bias): its dtype is not a float" },
 		{ no_value, "parameter 1 (conv.bias): its value is NULL" },
 		{ endless_shape, "parameter 1 (conv.bias): its shape has too many elements" },
 	};
@@ -251,7 +251,7 @@ static void one_rank_that_makes_no_sense_holds_up_nobody(void **state)
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			assert_int_equal(report->created[rank], COLLET_ERR_ARGUMENT);
 			assert_non_null(strstr(report->sentences[rank],
-				rank == 1 ? rows[row].there : "rank 1 refused its own arguments"));
+				rank == 1 ? rows[row].there : "the arguments of rank 1 are invalid"));
 			assert_int_equal(report->stepped[rank], COLLET_OK);
 		}
 		free(report);

@@ -383,7 +383,8 @@ static void a_dtype_that_a_hook_does_not_take_is_named(void **state)
 		for (uint32_t rank = 0; rank < 2; rank++) {
 			assert_int_equal(seen.created[rank], COLLET_OK);
 			assert_int_equal(seen.ready[rank], COLLET_ERR_UNSUPPORTED);
-			assert_non_null(strstr(seen.sentence[rank], "takes gradients of f32, and bucket 0 has f64"));
+			assert_non_null(
+				strstr(seen.sentence[rank], "supports f32 gradients only, and bucket 0 has f64"));
 		}
 	}
 }

@@ -266,9 +266,10 @@ static void refused_body(collet_comm *comm, void *context)
 static void what_is_not_its_own_is_refused(void **state)
 {
 	static const struct row row = { .keep_order = false };
-	static const char *const sentences[REFUSALS] = {"16 bytes are too few", "bytes that collet_ddp_state_save",
-		"bytes that collet_ddp_state_save", "saved by rank 2 of 3, and is loaded by rank 1 of 3",
-		"another hook", "layout is none of these", "saved after 0 steps, and not when rank 0's was"};
+	static const char *const sentences[REFUSALS] = {"16 bytes are too few",
+		"not written by collet_ddp_state_save", "not written by collet_ddp_state_save",
+		"saved by rank 2 of 3, and is loaded by rank 1 of 3",
+		"another hook", "layout does not match", "saved after 0 steps, at another time than rank 0's"};
 	struct refused *refused = calloc(1, sizeof(*refused));
 	refused->run.row = &row;
 	thread_ranks_run(RANKS, refused_body, refused);
