@@ -1,4 +1,4 @@
-/* Data-parallel training's contract: equal at the start, averaged every step, and what differs is named. */
+/* Tests the contract of data-parallel training: equal at the start, averaged every step, and differences are named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { RANKS = 3, PARAMETERS = 4, ELEMENTS = 1000 };
 
 static const uint64_t shapes[PARAMETERS][2] = { { 10, 7 }, { 1000, 1 }, { 1, 1 }, { 3, 0 } };
 
-/* Parameters of these shapes over values (ELEMENTS each). */
+/* Describes parameters of these shapes over values (ELEMENTS each). */
 static void describe(collet_ddp_parameter *parameters, float *values)
 {
 	static const char *const names[PARAMETERS] = { "conv.weight", "conv.bias", "scalar", "empty" };
@@ -32,7 +32,7 @@ static uint64_t count_of(uint32_t p)
 	return p == 2 ? 1 : shapes[p][0] * shapes[p][1];
 }
 
-/* What each rank saw; only the main thread asserts. */
+/* What each rank saw. Only the main thread asserts. */
 struct report {
 	const collet_ddp_options *options;
 	collet_status created[RANKS], stepped[RANKS], destroyed[RANKS];
@@ -97,7 +97,7 @@ static void train_two_steps(collet_comm *comm, void *context)
 	report->destroyed[rank] = collet_ddp_destroy(&ddp);
 }
 
-/* Whatever the size of buckets: values are rank 0's, gradients the average, the same bits on every rank. */
+/* For any size of buckets, values are rank 0's, gradients the average, and all ranks have the same bits. */
 static void ranks_start_equal_and_gradients_are_averaged(void **state)
 {
 	static const struct {

@@ -1,5 +1,5 @@
-/* How buckets travel: every hook leaves the same bits on all ranks, near the average as its kind allows, with as few
- * bytes as it says; what a step leaves out comes in later ones. */
+/* Tests the communication hooks. Every hook leaves the same bits on all ranks, as near the average as its kind allows,
+ * with as few bytes as it promises. What a step leaves out comes in later ones. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,10 +31,10 @@ struct run {
 	bool first_to_last;                 /* gradients become ready in this order, and buckets follow it */
 	uint32_t layout[RANKS_MOST];
 	float (*gradient)(uint32_t rank, uint32_t step, uint64_t i);
-	float sums[RANKS_MOST][ELEMENTS];   /* of what came out, over the steps */
-	float last[RANKS_MOST][ELEMENTS];   /* what came out of the last step */
+	float sums[RANKS_MOST][ELEMENTS];   /* of the results, over the steps */
+	float last[RANKS_MOST][ELEMENTS];   /* result of the last step */
 	float kept[RANKS_MOST];             /* the largest magnitude found between slices */
-	double wire[RANKS_MOST];            /* bytes a step and element of 4 bytes */
+	double wire[RANKS_MOST];            /* bytes per step and element of 4 bytes */
 	collet_status status[RANKS_MOST];
 	char sentence[RANKS_MOST][512];
 };
@@ -117,7 +117,7 @@ static void train(collet_comm *comm, void *context)
 		fine = collet_ddp_hook_destroy(&hook) == COLLET_OK;
 }
 
-/* Everybody ends well, alike, and with nothing between the slices. */
+/* Every rank ends well, with equal results and zeros between the slices. */
 static void run_as_told(struct run *run)
 {
 	const char *words = run->words;
@@ -148,7 +148,7 @@ static float bits_of(uint32_t x)
 	return (float)(int32_t)(x ^ x >> 16) * 0x1p-31F;
 }
 
-/* The same in every step; each rank its own. */
+/* The same in every step; each rank has its own. */
 static float noise(uint32_t rank, uint32_t step, uint64_t i)
 {
 	return bits_of((uint32_t)i * 9 + rank);
@@ -159,7 +159,7 @@ static float changing_noise(uint32_t rank, uint32_t step, uint64_t i)
 	return bits_of((uint32_t)i * 9 + rank + 1000003 * step);
 }
 
-/* A matrix of rank one, on every rank a multiple of the same; and a vector that travels as it is. */
+/* A matrix of rank one, on every rank a multiple of the same, and a vector that is sent whole. */
 static float thin(uint32_t rank, uint32_t step, uint64_t i)
 {
 	const float part = (float)(rank + 1);
@@ -175,7 +175,7 @@ static double exact_mean(const struct run *run, uint32_t step, uint64_t i)
 	return sum / run->ranks;
 }
 
-/* One step: no further from the mean than so much, of gradients in [-1, 1). */
+/* One step's result is near the mean: within this distance, for gradients in [-1, 1). */
 static void one_step_is_near_the_mean(void **state)
 {
 	static const struct {
@@ -190,7 +190,7 @@ static void one_step_is_near_the_mean(void **state)
 		{ "qsgd:8", 2.0 / 127 },     /* rounded twice, each time by less than a level */
 		{ "qsgd:4", 2.0 / 7 },
 		{ "qsgd:2", 2 },
-		{ "powersgd:64", 1e-4 },     /* a matrix of 64 rows, but it would not get smaller */
+		{ "powersgd:64", 1e-4 },     /* a matrix of 64 rows, which would not get smaller */
 	};
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		for (uint32_t ranks = 1; ranks <= RANKS_MOST; ranks++) {
@@ -205,7 +205,7 @@ static void one_step_is_near_the_mean(void **state)
 	}
 }
 
-/* What would be lossless gives the velocity's mean: each step's gradient, and half of what was before. */
+/* A lossless hook gives the velocity's mean: each step's gradient, and half of the previous velocity. */
 static void momentum_goes_before_compression(void **state)
 {
 	static const struct {
@@ -226,7 +226,7 @@ static void momentum_goes_before_compression(void **state)
 	}
 }
 
-/* Of the matrix about a tenth comes out in a step, as it is; of the vectors behind it everything. */
+/* About a tenth of the matrix comes out in a step, and all of the vectors behind it. */
 static void random_draws_leave_vectors_whole(void **state)
 {
 	struct run *run = run_alike("randomk:0.1", 3, 1, 1 << 20, noise);
@@ -241,7 +241,7 @@ static void random_draws_leave_vectors_whole(void **state)
 	free(run);
 }
 
-/* All that goes in comes out in the end: the mean over many steps is nearer than that of one. */
+/* Everything comes out in the end: the mean over many steps is nearer than that of one. */
 static void what_a_step_leaves_out_comes_later(void **state)
 {
 	static const struct {
@@ -277,7 +277,7 @@ static void a_matrix_of_low_rank_arrives_whole(void **state)
 	}
 }
 
-/* What a hook remembers of a bucket belongs to the last layout: the first step is averaged as it is. */
+/* A hook's state of a bucket belongs to the final layout: the first step is averaged without compression. */
 static void a_hook_begins_when_the_layout_is_settled(void **state)
 {
 	static const char *const words[] = { "bf16", "qsgd:8", "topk:1", "powersgd:64" };
@@ -296,12 +296,12 @@ static void a_hook_begins_when_the_layout_is_settled(void **state)
 	}
 }
 
-/* A choice of algorithm may send more than need be to send sooner: here all are those that send the least. */
+/* A choice of algorithm may send more bytes to be faster; here all algorithms send the least. */
 static void bytes_on_the_wire(void **state)
 {
 	static const struct {
 		const char *words;
-		double most;  /* of what f32 takes */
+		double most;  /* relative to f32 */
 	} rows[] = {
 		{ "f16", 0.51 },
 		{ "bf16", 0.51 },

@@ -1,4 +1,4 @@
-/* The distributed sampler gives what torch.utils.data.DistributedSampler gives, index for index. */
+/* Tests that the distributed sampler gives what torch.utils.data.DistributedSampler gives, index for index. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static uint64_t *fill(const collet_sampler *sampler, uint64_t epoch)
 	return indices;
 }
 
-/* One rank alone sees torch.randperm(count, generator=manual_seed(seed + epoch)). */
+/* A single rank gets torch.randperm(count, generator=manual_seed(seed + epoch)). */
 static void one_rank_gets_torch_randperm(void **state)
 {
 	static const struct {
@@ -59,7 +59,7 @@ static const struct vector vectors[] = {
 #include "sampler_vectors.inc.h"
 };
 
-/* Two hundred draws of (samples, ranks, seed, epoch, shuffle, drop_last), every rank's whole list. */
+/* Two hundred draws of (samples, ranks, seed, epoch, shuffle, drop_last); every rank's whole list. */
 static void every_list_is_what_torch_deals_out(void **state)
 {
 	const size_t count = sizeof(vectors) / sizeof(vectors[0]);
@@ -123,7 +123,7 @@ static void the_tail_goes_where_it_is_told(void **state)
 	}
 }
 
-/* randperm(10), seed 0, dealt to three ranks and padded with its own beginning: 4 1 7 5 3 9 0 8 6 2 | 4 1. */
+/* randperm(10), seed 0, distributed to three ranks and padded with its own start: 4 1 7 5 3 9 0 8 6 2 | 4 1. */
 static void a_permutation_is_dealt_like_cards(void **state)
 {
 	static const uint64_t expected[3][4] = { { 4, 5, 0, 2 }, { 1, 3, 8, 4 }, { 7, 9, 6, 1 } };

@@ -1,5 +1,5 @@
-/* A collet_ddp that is saved and made anew goes on bit for bit, whatever it remembers; and takes nothing that is not
- * its own. */
+/* Tests that a collet_ddp that is saved and created again continues bit for bit, and refuses states that are not its
+ * own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -18,10 +18,10 @@ enum { RANKS = 3, PARAMETERS = 4, HALF = 5, ELEMENTS = 40 * 60 + 37 + 3 + 24 * 5
 static const uint64_t shapes[PARAMETERS][2] = { { 40, 60 }, { 37, 1 }, { 3, 1 }, { 24, 50 } };
 
 struct row {
-	const char *words;        /* of the hook */
-	bool remembers;           /* it goes on otherwise if nothing is loaded */
+	const char *words;        /* specification of the hook */
+	bool remembers;           /* it continues differently if nothing is loaded */
 	bool keep_order;
-	collet_ddp_unused unused; /* if allowed, parameter 1 is not used */
+	collet_ddp_unused unused; /* if this allows it, parameter 1 is not used */
 };
 
 /* Only the main thread asserts. */
@@ -85,8 +85,8 @@ static uint64_t hash_of(uint64_t hash, const float *values, uint64_t count)
 	return hash;
 }
 
-/* Gradients that only (rank, step, element) decide; hashes are of what they become. First to last, so that the layout
- * of readiness is not the one of creation. */
+/* Trains with gradients that depend on (rank, step, element) alone; hashes are of the results. Gradients become ready
+ * first to last, so that the layout by readiness differs from that of creation. */
 static bool train(struct member *member, uint32_t from, uint32_t to, uint64_t *hashes)
 {
 	for (uint32_t step = from; step < to; step++) {
@@ -191,7 +191,7 @@ static void what_is_saved_goes_on(void **state)
 			assert_int_equal(run->layouts[rank][1], !rows[i].keep_order);
 			assert_int_equal(run->unused[rank], rows[i].unused != COLLET_DDP_ALL_USED);
 		}
-		/* And what is loaded matters. */
+		/* What is loaded matters. */
 		const bool same = memcmp(run->anew[0], run->resumed[0], sizeof(run->anew[0])) == 0;
 		if (same == rows[i].remembers)
 			fail_msg("row %zu: without loading it goes on %s", i, same ? "alike" : "otherwise");
@@ -210,7 +210,7 @@ struct refused {
 	uint64_t after[RANKS][HALF], expected[RANKS][HALF];
 };
 
-/* One rank has something else, in one way or another; every rank is told, and trains on as if nothing were. */
+/* One rank has another state, in several forms. Every rank is told, and continues training unchanged. */
 static bool try_to_load(struct member *member, struct refused *refused)
 {
 	struct run *run = member->run;
@@ -238,7 +238,7 @@ static bool try_to_load(struct member *member, struct refused *refused)
 		if (rank == 1 && r == 4)
 			other[56]++;    /* the hook */
 		if (rank == 1 && r == 5)
-			other[64] = 99; /* the first place's parameter */
+			other[64] = 99; /* the parameter of the first position */
 		if (rank == 1 && r == 6) {
 			given = early_bytes;
 			memcpy(other, early, early_bytes);

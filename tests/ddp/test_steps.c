@@ -1,5 +1,5 @@
-/* Steps that are more than "all ranks, all parameters, every time": accumulation, unused parameters, uneven input,
- * buffers, another layout, clipping. */
+/* Tests steps that are more than "all ranks, all parameters, every time": accumulation, unused parameters, uneven
+ * input, buffers, another layout, clipping. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 enum { RANKS = 3, PARAMETERS = 4, ELEMENTS = 50, NOTES = 64 };
 
-/* What a rank saw, in order. Bodies only note; the main thread asserts. */
+/* What a rank saw, in order. Bodies only record it; the main thread asserts. */
 struct seen {
 	const collet_ddp_options *options;
 	collet_status status[RANKS][NOTES];
@@ -72,7 +72,7 @@ static void add(collet_ddp *ddp, uint32_t p, float value)
 		gradient[i] += value;
 }
 
-/* The value of all elements; NaN if they are not all the same. */
+/* Returns the value of all elements; NaN if they differ. */
 static float got(const collet_ddp *ddp, uint32_t p)
 {
 	const float *gradient = collet_ddp_gradient(ddp, p);
@@ -144,7 +144,7 @@ static void accumulate(collet_comm *comm, void *context)
 static void steps_without_sync_only_add_up(void **state)
 {
 	struct seen *seen = run(accumulate, NULL);
-	/* Nothing travels, nothing travels, and then three steps' mean: 3 (1 + p). */
+	/* Nothing is sent twice, and then three steps' mean: 3 (1 + p). */
 	expect(seen, (double[]){ 0, 0, 0, 0, 1, 1, 3, 6, 9, 12, 0 }, 11);
 	free(seen);
 }
@@ -246,7 +246,8 @@ static void run_out(collet_comm *comm, void *context)
 
 static void ranks_may_run_out_of_input(void **state)
 {
-	/* By those who live: 12, 12, 9 (ranks 0, 1), 6 (rank 0); then 12, 12, 15 (ranks 1, 2), 18 (rank 2). */
+	/* Divided by ranks with input: 12, 12, 9 (ranks 0, 1), 6 (rank 0); then 12, 12, 15 (ranks 1, 2), 18 (rank
+	 * 2). */
 	static const collet_ddp_options by_live[] = {
 		{ .has_uneven_inputs = true },
 		{ .has_uneven_inputs = true, .keep_order = true, .first_bucket_bytes = 1, .bucket_bytes = 1 },
@@ -258,7 +259,7 @@ static void ranks_may_run_out_of_input(void **state)
 		expect(seen, (double[]){ 4, -39, -39, 4, -96, -96 }, 6);
 		free(seen);
 	}
-	/* By all: 12, 12, 6, 2; then 12, 12, 10, 6. */
+	/* Divided by all ranks: 12, 12, 6, 2; then 12, 12, 10, 6. */
 	static const collet_ddp_options by_all = { .has_uneven_inputs = true, .divide_by_initial = true };
 	struct seen *seen = run(run_out, &by_all);
 	expect(seen, (double[]){ 4, -32, -32, 4, -72, -72 }, 6);
@@ -308,7 +309,7 @@ static void keep_buffers(collet_comm *comm, void *context)
 	seen->counter[rank] = 10 + rank;
 	note_status(seen, rank, collet_ddp_create(&ddp, comm, &parameter, 1, &options));
 	note(seen, rank, (double)seen->counter[rank]);
-	/* Rank 0 runs out after one step: then they are rank 1's. */
+	/* Rank 0 runs out after one step; the buffers are rank 1's then. */
 	for (uint32_t step = 0; step < 1 + (rank > 0); step++) {
 		seen->counter[rank] += 100 * (rank + 1);
 		seen->running[rank][2] = (float)(rank + step);
