@@ -1,4 +1,4 @@
-/* Any collective, from a description: for tests that go through all of them, or make ranks call different ones. */
+/* Makes any collective from a description, for tests of all collectives, or of ranks that call different ones. */
 #ifndef COLLET_TESTS_COMM_CALLS_H
 #define COLLET_TESTS_COMM_CALLS_H
 
@@ -21,7 +21,7 @@ enum form {
 	FORMS
 };
 
-/* What the form takes, and two of its algorithms that work at any world size. */
+/* Describes a form's arguments, and names two of its algorithms that work at any world size. */
 struct form_traits {
 	const char *name; /* as the library's sentences spell it */
 	bool counts, combines, rooted;
@@ -35,7 +35,7 @@ enum { CALL_COUNT_MOST = 4096, CALL_RANKS_MOST = 8, CALL_BYTES = CALL_COUNT_MOST
 struct call {
 	enum form form;
 	uint64_t count; /* v-forms: of each rank */
-	uint64_t more;  /* v-forms: the count of the rank called longer is that much larger */
+	uint64_t more;  /* v-forms: added to the count of the rank `longer` */
 	uint32_t longer;
 	collet_dtype dtype;
 	collet_op op; /* COLLET_USER: an operation called user_name */
@@ -45,14 +45,14 @@ struct call {
 	uint32_t segment_bytes, channels; /* 0: chosen */
 };
 
-/* What a call of up to CALL_RANKS_MOST ranks is lent until it has ended. */
+/* Buffers of a call of up to CALL_RANKS_MOST ranks, borrowed until it has ended. */
 struct call_buffers {
 	unsigned char send[CALL_BYTES], recv[CALL_BYTES];
 	uint64_t counts[CALL_RANKS_MOST], displacements[CALL_RANKS_MOST];
 	collet_user_op user;
 };
 
-/* Makes it; request NULL: blocks. */
+/* Makes the call; blocks if request is NULL. */
 collet_status call_make(
 	collet_comm *comm, const struct call *call, struct call_buffers *buffers, collet_request **request);
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 enum {
-	GUARD_BYTES = 64,            /* before, between and after the buffers: nobody may touch them */
-	POISON = 0xa5                /* what a receive buffer holds before */
+	GUARD_BYTES = 64,            /* before, between and after the buffers; must stay unchanged */
+	POISON = 0xa5                /* content of a receive buffer before the call */
 };
 
 enum variant {
@@ -25,7 +25,7 @@ static uint64_t digest_of(const void *data, size_t bytes)
 	return hash;
 }
 
-/* Where the buffers are in an area; area NULL: how long it must be. */
+/* Places the buffers in an area; area NULL: only computes its length. */
 static size_t lay_out(struct flight *flight, uint32_t rank, uint64_t variant, char *area)
 {
 	const struct row *row = flight->row;
@@ -58,7 +58,7 @@ static char *get_area(struct flight *flight, const struct rank *rank)
 	if (flight->alloc) {
 		if (collet_mem_alloc(rank->comm, &area, flight->area_bytes) == COLLET_OK)
 			return area;
-		flight->alloc = false;  /* the arena is full: also a way */
+		flight->alloc = false;  /* the arena is full: use malloc */
 	}
 	return malloc(flight->area_bytes);
 }
@@ -74,8 +74,7 @@ static bool make_buffers(struct flight *flight, struct rank *rank, uint64_t vari
 	flight->image = malloc(flight->area_bytes);
 	if (!rank_check(rank, flight->area && flight->image, "no memory for %zu bytes", flight->area_bytes))
 		return false;
-	/* The image is made in the area's place: inputs, then outputs over them; what the call starts from is without
-	 * these. */
+	/* The area first holds the image: inputs, with outputs over them. The call starts without the outputs. */
 	memset(flight->area, POISON, flight->area_bytes);
 	lay_out(flight, rank->rank, variant, flight->area);
 	row_fill(row, rank->size, &flight->send, flight->send_at);
@@ -129,12 +128,12 @@ static collet_status call(struct flight *f, collet_comm *comm, const collet_how 
 	}
 }
 
-/* The first byte in which what is there differs from what must be. */
+/* Returns the first byte that differs from the expected one. */
 static bool look(struct flight *flight, struct rank *rank)
 {
 	const struct row *row = flight->row;
 	if (row->values == VALUES_WILD && flight->recv.used) {
-		/* Which bits a reduction of these gives is for the ranks to agree on; all else is known. */
+		/* The ranks must agree on the bits of such a reduction; everything else is known. */
 		const size_t at = (size_t)(flight->recv_at - flight->area);
 		memcpy(flight->image + at, flight->area + at, flight->recv.elements * collet_dtype_bytes(row->dtype));
 	}
@@ -157,8 +156,7 @@ static bool look(struct flight *flight, struct rank *rank)
 			: "not a result: must be left alone");
 }
 
-/* A third of the rows ask for pieces and channels of their own, others over each transport: no bit may depend on them.
- */
+/* Draws segments and channels for a third of the rows, other rows on each transport: no bit may depend on them. */
 static void cut_somehow(collet_how *how, const struct row *row, const char *transport)
 {
 	uint64_t drawn = row->seed;

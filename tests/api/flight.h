@@ -1,4 +1,4 @@
-/* One row of the matrix on one rank: its buffers, its call, and the look at what came of it. */
+/* Runs one row of the matrix on one rank: its buffers, its call, and the check of its result. */
 #ifndef COLLET_TESTS_COMM_FLIGHT_H
 #define COLLET_TESTS_COMM_FLIGHT_H
 
@@ -17,18 +17,18 @@ struct flight {
 	size_t number;
 	struct side send, recv;
 	bool in_place, alloc;
-	/* Where both buffers are, with guards around them, and what must be there in the end. */
+	/* Both buffers with guards around them, and their expected content at the end. */
 	char *area, *image;
 	size_t area_bytes;
 	char *send_at, *recv_at;
 	collet_request *request;
 };
 
-/* Starts a row (variant says how: in place or not, which memory, request or not) and finishes it, unless it is a
- * request. false: something is wrong, and reported. *outcome and *digest are written when it has finished. */
+/* Starts a row, and finishes it unless it is a request. variant selects in place or not, the memory, request or not.
+ * Returns false, and reports, if something is wrong. Writes *outcome and *digest when the row has finished. */
 bool flight_start(struct flight *flight, struct rank *rank, const struct row *row, uint64_t variant,
 	enum outcome *outcome, uint64_t *digest);
-/* Of a request, which is waited for. */
+/* Waits for a request and finishes its row. */
 bool flight_finish(struct flight *flight, struct rank *rank, enum outcome *outcome, uint64_t *digest);
 
 #endif

@@ -47,8 +47,8 @@ void row_name(const struct row *row, const char *transport, uint32_t size, char 
 
 /* ---- Values ---- */
 
-/* A user's operations. Addition modulo a prime commutes; the composition of affine maps x -> a x + b, two u32 in a u64,
- * does not. */
+/* User-defined operations. Addition modulo a prime commutes. The composition of affine maps x -> a x + b, two u32 in
+ * a u64, does not. */
 enum { MODULUS = 65521 };
 
 static void add_modulo(
@@ -90,7 +90,8 @@ double row_scale(const struct row *row, uint32_t rank)
 	return row->values == VALUES_WILD ? 0.1 * (rank + 1) : exact[rank % 3];
 }
 
-/* Small enough that no partial result rounds, not even in 8 bits: of what has few, 8 ranks use up all there are. */
+/* Returns a value so small that no partial result rounds, not even in 8 bits. 8 ranks use the whole range of the
+ * narrowest types. */
 static double exact_number(const struct row *row, uint32_t rank, uint64_t hash)
 {
 	static const double factors[] = { 1, -1, 2 };
@@ -104,7 +105,7 @@ static double exact_number(const struct row *row, uint32_t rank, uint64_t hash)
 	}
 }
 
-/* Half of them meet in a sum without one drowning the other; the rest is anything, special values often. */
+/* Returns values of which half add without one hiding the other; the rest is anything, often special values. */
 static uint64_t wild_bits(collet_dtype dtype, uint64_t hash)
 {
 	const size_t bytes = collet_dtype_bytes(dtype);
@@ -215,7 +216,7 @@ static void add_block(struct side *side, struct block block)
 	side->block[side->blocks++] = block;
 }
 
-/* Elements that rank `from` has for rank `to`. Some have none. Alike both ways, so that an alltoallv may be in
+/* Returns how many elements rank `from` has for rank `to`, sometimes none. Symmetric, so that an alltoallv may be in
  * place. */
 static uint64_t vector_count(const struct row *row, uint32_t from, uint32_t to)
 {
@@ -227,7 +228,7 @@ static uint64_t vector_count(const struct row *row, uint32_t from, uint32_t to)
 	}
 }
 
-/* Blocks of ranks in falling order, with gaps that nobody may touch. */
+/* Lays out blocks of ranks in descending order, with gaps that must stay unchanged. */
 static void fill_vector(struct side *side, const uint64_t *counts, uint32_t size)
 {
 	uint64_t at = 1;
@@ -458,7 +459,7 @@ struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint
 		struct row *row = &list.rows[list.count_rows - 1];
 		row->count = long_bytes / collet_dtype_bytes(row->dtype) / size + 1;
 	}
-	/* Not grouped by collective: different ones follow, and overlap, each other. */
+	/* Shuffle the rows, so that different collectives follow, and overlap, each other. */
 	struct row *rows = list.rows;
 	for (size_t i = list.count_rows; i > 1; i--) {
 		const size_t other = rows_mix(seed ^ size, i) % i;

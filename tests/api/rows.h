@@ -1,7 +1,7 @@
-/* The rows of the conformance matrix: what is called, with which values, and what must come of it.
+/* Describes the rows of the conformance matrix: calls, values and expected results.
  *
- * Every value is a function of (row, rank, index), so that any rank can say what every other gave. A row's buffers are
- * lists of blocks: from these the inputs are made, and the image that the outputs must equal, byte for byte. */
+ * Every value is a function of (row, rank, index), so that any rank can compute all inputs. A row's buffers are
+ * lists of blocks. Inputs are made from them, and the image that the outputs must equal, byte for byte. */
 #ifndef COLLET_TESTS_COMM_ROWS_H
 #define COLLET_TESTS_COMM_ROWS_H
 
@@ -24,7 +24,7 @@ enum call {
 	CALLS
 };
 
-/* What in place means for it. */
+/* How a call's buffers lie in place. */
 enum in_place { IN_PLACE_SAME, IN_PLACE_SEND_IN_RECV, IN_PLACE_RECV_IN_SEND };
 
 struct call_info {
@@ -58,11 +58,11 @@ enum { ROW_NAME_BYTES = 100, ROW_RANKS_MOST = 24 };
 /* "allreduce_ring/shm/f16/sum/n7/1003" */
 void row_name(const struct row *row, const char *transport, uint32_t size, char name[ROW_NAME_BYTES]);
 
-/* The rows for a world of size ranks; the same arguments give the same rows. long_bytes: of the few long messages.
- * Freed by the caller. */
+/* Returns the rows for a world of size ranks; the same arguments give the same rows. long_bytes is the size of the
+ * few long messages. The caller frees them. */
 struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint64_t long_bytes, size_t *count);
 
-/* count elements at `at`: elements first ... of source's input, or of all inputs combined. */
+/* count elements at `at`: elements from `first` of source's input, or of all inputs reduced. */
 struct block {
 	uint64_t at, count;
 	uint32_t source;
@@ -75,7 +75,7 @@ struct side {
 	uint32_t blocks;
 	struct block block[ROW_RANKS_MOST];
 	uint64_t elements;           /* extent */
-	/* The v-forms' arguments. */
+	/* Arguments of v-forms. */
 	uint64_t counts[ROW_RANKS_MOST], displacements[ROW_RANKS_MOST];
 };
 

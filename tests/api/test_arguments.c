@@ -1,5 +1,4 @@
-/* Mistakes of the caller: each is refused with its status and a sentence, and changes nothing: the communicator works
- * on. */
+/* Tests mistakes of the caller: each is refused with its status and a sentence, and the communicator still works. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +15,7 @@
 
 enum { COUNT = 16, SIZE = 3 };
 
-/* A mistake, made alike on every rank or on one alone: it is local either way. */
+/* A mistake, made by every rank or by one alone: it is local in both cases. */
 struct mistake {
 	const char *name;
 	collet_status (*make)(struct rank *rank);
@@ -339,7 +338,7 @@ static void make_mistakes(struct rank *rank)
 {
 	for (uint32_t i = 0; i < MISTAKES; i++) {
 		rank_doing(rank, "%s", mistakes[i].name);
-		/* Each rank makes some of them, alone or not. */
+		/* Each rank makes some of the mistakes, alone or not. */
 		if ((i + rank->rank) % 4 != 0) {
 			memset(recv, 0x5a, sizeof(recv));
 			const collet_status status = mistakes[i].make(rank);
@@ -361,7 +360,7 @@ static void mistakes_are_refused_and_change_nothing(void **state)
 	ranks_must_pass(&(struct ranks_options){ .size = SIZE }, make_mistakes);
 }
 
-/* Unused buffers may be NULL, and nothing at all may be given and taken. */
+/* Unused buffers may be NULL, and calls may be empty. */
 static void use_nothing(struct rank *rank)
 {
 	collet_comm *comm = rank->comm;
@@ -396,14 +395,14 @@ static void *barrier_main(void *argument)
 	struct rank *rank = argument;
 	rank_post(rank, 0);
 	collet_status status;
-	do  /* the other thread's attempts may be in the way */
+	do  /* the other thread's attempts may hold the busy flag */
 		status = collet_barrier(rank->comm, NULL);
 	while (status == COLLET_ERR_BUSY);
 	rank_ok(rank, status, "the barrier that the other thread is in");
 	return NULL;
 }
 
-/* Rank 0's second thread sits in a barrier that rank 1 does not enter before rank 0 has been told that it is busy. */
+/* Rank 0's second thread blocks in a barrier. Rank 1 enters it after rank 0 has got COLLET_ERR_BUSY. */
 static void call_from_two_threads(struct rank *rank)
 {
 	if (rank->rank == 0) {
@@ -413,7 +412,7 @@ static void call_from_two_threads(struct rank *rank)
 		rank_await(rank, 0, 1);
 		uint32_t value = 0;
 		collet_status status = COLLET_OK;
-		/* The thread is about to enter. Until it has, a call that changes nothing finds nobody there. */
+		/* The thread is about to enter. Until it has, a call that changes nothing succeeds. */
 		while (status == COLLET_OK || status == COLLET_ERR_ARGUMENT)
 			status = collet_allreduce(rank->comm, NULL, &value, 1, COLLET_U32, COLLET_SUM, NULL);
 		rank_status(rank, status, COLLET_ERR_BUSY, "a second thread's call");
@@ -437,7 +436,7 @@ static void a_second_thread_is_told_busy(void **state)
 		&(struct ranks_options){ .size = 2, .mode = RANKS_THREADS, .transport = "tcp" }, call_from_two_threads);
 }
 
-/* In the child: 0, or the number of what was wrong. */
+/* Runs in the child: returns 0, or the number of the failed check. */
 static int use_after_fork(collet_comm *comm)
 {
 	uint32_t value = 0;
@@ -456,7 +455,7 @@ static int use_after_fork(collet_comm *comm)
 		return 5;
 	if (!strstr(collet_last_error(), "fork"))
 		return 6;
-	collet_comm_abort(comm);  /* of the child's copy: nobody hears of it */
+	collet_comm_abort(comm);  /* of the child's copy: no other rank is told */
 	return collet_comm_destroy(&comm) == COLLET_OK && !comm ? 0 : 7;
 }
 

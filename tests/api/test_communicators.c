@@ -1,4 +1,4 @@
-/* Communicators: splitting, and what they tell about themselves. */
+/* Tests communicators: splitting, and what they report about themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 /* ---- Splitting ---- */
 
-/* Who is in it, in which order: each member gives its number in the whole. */
+/* Checks the members and their order: each member contributes its rank in the whole. */
 static bool members_are(struct rank *rank, collet_comm *comm, const uint32_t *wanted, uint32_t count)
 {
 	uint32_t members[RANKS_MOST];
@@ -48,7 +48,7 @@ static void split_in_all_ways(struct rank *rank)
 			"split by falling keys") ||
 		!members_are(rank, reversed, falling, 5))
 		return;
-	/* Of a part; one of its ranks stays out. */
+	/* Split a part; one of its ranks stays out. */
 	if (!is_odd) {
 		if (!rank_ok(rank, collet_comm_split(half, rank->rank == 2 ? COLLET_NO_COLOR : 1, 0, &nested),
 			    "nested split") ||
@@ -59,7 +59,7 @@ static void split_in_all_ways(struct rank *rank)
 	}
 	rank_ok(rank, collet_comm_split(rank->comm, COLLET_NO_COLOR, 0, &none), "split of nobody");
 	rank_check(rank, none == NULL, "no color, but a communicator");
-	/* Parts live on without the whole. */
+	/* Parts outlive the whole. */
 	rank_destroy(rank);
 	members_are(rank, reversed, falling, 5);
 	members_are(rank, half, is_odd ? odd : even, is_odd ? 2 : 3);
@@ -78,7 +78,7 @@ static void splits_have_the_right_members(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 5 }, split_in_all_ways);
 }
 
-/* One communicator each for two threads of a rank: they may be used at once. */
+/* Two threads of a rank may use two communicators at the same time. */
 static void *sum_often(void *argument)
 {
 	collet_comm *comm = argument;
@@ -159,7 +159,7 @@ static void count_a_ring(struct rank *rank)
 		"%llu calls of %llu bytes in all", (unsigned long long)after.calls, (unsigned long long)after.payload);
 	rank_check(rank, after.transport_bytes == after.endpoint_bytes,
 		"a transport's bytes are not the sum of its endpoints'");
-	/* A ring sends 2 (n-1) chunks, of which each has count/n elements, give or take one. */
+	/* A ring sends 2 (n-1) chunks of count/n elements each, plus or minus one. */
 	const uint64_t sent = after.transport_bytes - before.transport_bytes, steps = 2 * (rank->size - 1);
 	const uint64_t least = CALLS * steps * (COUNT / rank->size) * sizeof(float);
 	rank_check(rank, sent >= least && sent <= least + CALLS * steps * sizeof(float),
@@ -172,8 +172,7 @@ static void statistics_add_up(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, count_a_ring);
 }
 
-/* Each algorithm rounds as often as its documentation lets one expect: direct once an element, where all addends meet;
- * ring once a step. */
+/* Each algorithm rounds as often as documented: direct once an element, where all addends meet; ring once a step. */
 static void count_roundings(struct rank *rank)
 {
 	static uint16_t values[COUNT];
@@ -202,7 +201,7 @@ static void roundings_are_counted(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 4 }, count_roundings);
 }
 
-/* The plan is what runs: statistics say so. */
+/* Statistics confirm that the plan is what runs. */
 static void plan_and_run(struct rank *rank)
 {
 	for (uint64_t count = 1; count < 2000000; count *= 11) {

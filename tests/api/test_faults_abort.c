@@ -1,5 +1,5 @@
-/* collet_comm_abort(): local, idempotent, from any thread; every rank's pending and later calls return
- * COLLET_ERR_ABORTED in bounded time; and destroy after any end leaves nothing behind. */
+/* Tests collet_comm_abort(): it is local, idempotent, and callable by any thread. Every rank's pending and later
+ * calls return COLLET_ERR_ABORTED in bounded time. Destroy after any end leaves nothing behind. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static double now_ms(void)
 
 /* ---- Abort ---- */
 
-/* A second thread, which aborts again and again while the first one is inside a call. */
+/* Aborts again and again from a second thread while the first one is inside a call. */
 static void *abort_often(void *argument)
 {
 	struct rank *rank = argument;
@@ -52,7 +52,7 @@ static void block_until_aborted(struct rank *rank, float *data)
 		rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL), "a blocking call");
 }
 
-/* Requests of all kinds, and one that this rank never waits for. */
+/* Starts requests of all kinds, and one that this rank never waits for. */
 static void request_until_aborted(struct rank *rank, float *data)
 {
 	collet_request *requests[REQUESTS] = {NULL};
@@ -85,7 +85,7 @@ static void be_aborted(struct rank *rank)
 	if (rank->rank == row->aborter) {
 		if (!rank_check(rank, pthread_create(&thread, NULL, abort_often, rank) == 0, "no thread"))
 			return;
-		/* Inside a call of another kind, which nobody answers. */
+		/* Block in a call of another kind, which no rank answers. */
 		uint32_t message;
 		check_aborted(rank,
 			collet_recv(rank->comm, &message, 1, COLLET_U32, (rank->rank + 1) % rank->size, 9, NULL, NULL),
@@ -118,7 +118,7 @@ static void abort_ends_every_ranks_call(void **state)
 	}
 }
 
-/* Every rank aborts, all at once, amidst calls. */
+/* Every rank aborts at the same time, during calls. */
 static void all_abort(struct rank *rank)
 {
 	float *data = calloc(COUNT, sizeof(*data));
@@ -142,7 +142,7 @@ static void all_ranks_may_abort_at_once(void **state)
 	}
 }
 
-/* An abort of one communicator leaves the context's others alone. */
+/* An abort of one communicator does not affect the context's others. */
 static void abort_a_part(struct rank *rank)
 {
 	collet_comm *part = NULL;
@@ -180,7 +180,7 @@ static unsigned count_entries(const char *folder)
 	return entries;
 }
 
-/* Of shared memory: private mappings are the allocator's and the sanitizers' too. */
+/* Counts shared mappings only: the allocator and the sanitizers have private ones too. */
 static unsigned count_mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -212,10 +212,10 @@ static void end_and_destroy(struct rank *rank)
 	collet_status status = collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
 	rank_ok(rank, status, "a good call");
 	rank_ok(rank, collet_mem_alloc(rank->comm, &buffer, 1 << 20), "collet_mem_alloc");
-	/* Never waited for: destroy ends it. */
+	/* No call waits for it: destroy ends it. */
 	if (!odd)
 		rank_ok(rank, collet_recv(rank->comm, data, 1, COLLET_F32, 1, 3, NULL, &later), "a request");
-	/* Not by a barrier, in which a rank could still be when another ends the communicator. */
+	/* Synchronise without a barrier, in which a rank could still be when another ends the communicator. */
 	rank_post(rank, EVENT_WAITING);
 	rank_await(rank, EVENT_WAITING, rank->size);
 	if (end == BY_ABORT && odd)
@@ -243,11 +243,11 @@ static void nothing_is_left_after_an_end(void **state)
 		enum end end = BY_ABORT;
 		const struct ranks_options options = {
 			.mode = RANKS_THREADS, .size = 3, .transport = transports[t], .context = &end};
-		ranks_must_pass(&options, end_and_destroy); /* what libraries open once */
+		ranks_must_pass(&options, end_and_destroy); /* libraries open their files once */
 		for (end = 0; end < ENDS; end++) {
 			const struct held before = count_held();
 			ranks_must_pass(&options, end_and_destroy);
-			/* A thread that has been joined may still be listed for a moment. */
+			/* A joined thread may still be listed for a moment. */
 			const double deadline = now_ms() + PATIENCE_MS;
 			struct held after = count_held();
 			while (memcmp(&before, &after, sizeof(before)) != 0 && now_ms() < deadline)

@@ -1,6 +1,6 @@
-/* A rank is killed while each of the others waits for the next one towards it: whoever waits for a survivor, which ends
- * because of that, is told who has died all the same. Each two neighbours have a communicator of their own, in which
- * nobody has died. */
+/* Kills a rank while each of the others waits for the next one towards it. A rank that waits for a survivor, which
+ * ends because of the death, still learns who has died. Each two neighbours have a communicator of their own,
+ * without a dead rank. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,13 +14,13 @@
 #include "ranks.h"
 #include "sample.h"
 
-enum { SMALL = 100, LARGE = 1 << 20 }; /* a large message is not on its way until its receiver asks for it */
+enum { SMALL = 100, LARGE = 1 << 20 }; /* a large message is not sent before its receiver asks for it */
 
 enum waits { RECEIVES, SENDS, COLLECTIVES, IN_ONE_COMMUNICATOR, WAITS };
 static const char *const waits_names[] = {
 	"receives", "sends", "collectives", "receives in one communicator"};
 
-/* What a survivor does about it: ends, or goes on with nothing but the communicator in which that was taken down. */
+/* What a survivor does then: ends, or continues and destroys only the communicator that failed. */
 enum then { ENDS, LIVES_ON };
 
 struct row {
@@ -32,7 +32,7 @@ struct row {
 
 enum { EVENT_WAITING, EVENT_TOLD };
 
-/* Pairs of neighbours, whose lower rank is even or odd; NULL: this rank has none there. */
+/* Pairs of neighbours whose lower rank is even or odd; NULL if this rank has none there. */
 static bool pair_up(struct rank *rank, collet_comm *pairs[2])
 {
 	for (uint32_t odd = 0; odd < 2; odd++) {
@@ -107,7 +107,7 @@ static bool went_well(struct ranks *ranks, const struct row *row, uint32_t size)
 	return fine;
 }
 
-/* All rows at once: a survivor that lives on is doubted for a second, by one rank after the other. */
+/* Run all rows at the same time: each rank in turn grants a survivor that lives on a grace period of a second. */
 static void who_died_is_named(enum then then, uint32_t size)
 {
 	enum { MOST = 2 * WAITS * 4 };

@@ -1,5 +1,4 @@
-/* Faults when communicators come and go: a rank that never comes, settings that differ, one that leaves early, a fork.
- */
+/* Tests faults at creation and destruction: a missing rank, settings that differ, a rank that leaves early, a fork. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +20,7 @@ static void one_never_comes(struct rank *rank)
 	char store[64];
 	collet_options options;
 	rank_fill_options(rank, 0, &options, store);
-	/* The others wait for rank 0 to say who is missing; where opening a device takes long, they come later. */
+	/* The others wait until rank 0 reports the missing rank. Where opening a device takes long, they come later. */
 	const int64_t patience_ns = getenv("COLLET_TEST_SLOW") ? INT64_C(10000000000) : INT64_C(500000000);
 	options.rendezvous_timeout_ns = rank->rank == 0 ? patience_ns : patience_ns + INT64_C(20000000000);
 	if (rank->rank == 2)
@@ -66,10 +65,10 @@ static void settings_that_differ_are_refused(void **state)
 		ranks_must_pass(&(struct ranks_options){ .mode = mode, .size = 3, .bare = true }, one_differs);
 }
 
-/* Rank 0 gives and goes; what it has given reaches those that take it later. */
+/* Rank 0 sends and leaves; its messages reach ranks that receive them later. */
 static void give_and_go(struct rank *rank)
 {
-	/* Not so much that a transport asks the receiver first. */
+	/* Send so little that no transport asks the receiver first. */
 	enum { MOST = 3000 };
 	const int count = getenv("COLLET_TEST_INSTEAD") ? 200 : MOST;
 	float data[MOST];
@@ -88,7 +87,7 @@ static void give_and_go(struct rank *rank)
 
 static void start_giving(struct rank *rank)
 {
-	/* Connections are made when first needed, which takes both ends: not what is looked at here. */
+	/* Connect first: connecting needs both ends, and is not tested here. */
 	if (rank_ok(rank, collet_barrier(rank->comm, NULL), "barrier"))
 		give_and_go(rank);
 }
@@ -103,7 +102,7 @@ static void what_was_sent_before_leaving_arrives(void **state)
 				start_giving);
 }
 
-/* Descriptors of what only a communicator opens: sockets, events, memory without a name. */
+/* Counts descriptors that only a communicator opens: sockets, events, anonymous memory. */
 static uint32_t count_connections(void)
 {
 	uint32_t count = 0;
@@ -119,7 +118,7 @@ static uint32_t count_connections(void)
 
 enum { CHILD_KEPT_SOME = 77 };
 
-/* In the child; returns its exit status. before: connections that there were without a communicator. */
+/* Runs in the child and returns its exit status. before: connections that existed without a communicator. */
 static int use_in_child(collet_comm **comm, collet_request *request, uint32_t before)
 {
 	int32_t one = 1;
@@ -146,7 +145,7 @@ static int use_in_child(collet_comm **comm, collet_request *request, uint32_t be
 	return count_connections() == before ? 0 : CHILD_KEPT_SOME;
 }
 
-/* A thread of the rank that waits while the rank forks: beside a progress thread, the second that sleeps. */
+/* Waits in a thread of the rank while the rank forks: the second sleeping thread beside a progress thread. */
 struct waiting_thread {
 	struct rank *rank;
 	collet_request *request;
@@ -174,14 +173,14 @@ static void fork_amidst(struct rank *rank)
 	const collet_how own = { .request = &request }, threads = { .request = &waiting.request };
 	rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, NULL), "before the fork");
 	rank_ok(rank, collet_comm_split(rank->comm, 0, rank->rank, &second), "split");
-	/* Something is pending, and waited for, while the children are made. */
+	/* Keep a pending request, with a waiting thread, while the children are made. */
 	rank_ok(rank, collet_recv(rank->comm, &late[0], 1, COLLET_I32, from, 5, NULL, &own), "recv");
 	rank_ok(rank, collet_recv(rank->comm, &late[1], 1, COLLET_I32, from, 6, NULL, &threads), "recv for a thread");
 	pthread_t thread;
 	if (!rank_check(rank, pthread_create(&thread, NULL, wait_for_request, &waiting) == 0, "no thread"))
 		return;
-	/* The control thread may have had a descriptor in hand at a fork, which nobody in the child knows of, and got
-	 * no processor for several; not at each of them. */
+	/* The control thread may hold a new descriptor during a fork, unknown to the child. It may get no processor
+	 * during several forks, but not during all. */
 	for (; forks < FORKS || (kept == forks && forks < FORKS_MOST); forks++) {
 		const pid_t child = fork();
 		if (child == 0) {

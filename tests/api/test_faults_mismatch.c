@@ -1,8 +1,8 @@
-/* Ranks that call different things: every rank gets COLLET_ERR_MISMATCH, from its pending call or its next one, with
- * who called what; and nobody's memory has taken in what did not fit. Every collective, every property that must agree.
+/* Tests ranks that call different things. Every rank gets COLLET_ERR_MISMATCH, from its pending call or its next
+ * one, with a sentence that names both calls. No rank's memory receives data that does not fit. Rows cover every
+ * collective and every property that must agree.
  *
- * Each row has a communicator of its own, split off one that lives on: a mistake ends no more than where it was made.
- */
+ * Each row has a communicator of its own, split off one that lives on: a mistake ends only its communicator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,9 +24,9 @@ static const char *const property_names[] = {
 	"count", "dtype", "op", "root", "algorithm", "user operation's name", "own count", "collective", "order",
 	"cut"};
 
-/* How a row is run. */
+/* Says how a row runs. */
 struct variant {
-	uint32_t odd;        /* the rank that calls something else */
+	uint32_t odd;        /* the rank whose call differs */
 	uint32_t good_calls; /* before it */
 	uint64_t count;
 	bool requests;
@@ -46,7 +46,7 @@ static bool full(void)
 	return text && *text && strcmp(text, "0") != 0;
 }
 
-/* What the others call, and what the odd rank does; false: the form has no such property. */
+/* Fills the common call and the odd rank's call; false if the form has no such property. */
 static bool fill_row(enum form form, enum property property, const struct variant *variant, uint32_t size,
 	struct call *common, struct call *odd)
 {
@@ -68,8 +68,8 @@ static bool fill_row(enum form form, enum property property, const struct varian
 		odd->user_name = "theirs";
 		return traits->combines;
 	case LISTED_COUNT:
-		/* A count must differ that travels between the odd rank and another: where there is a root, between it
-		 * and the root. */
+		/* The differing count must travel between the odd rank and another: where there is a root, between
+		 * it and the root. */
 		odd->more = 1;
 		odd->longer = traits->rooted && variant->odd != 0 ? variant->odd : (variant->odd + 1) % size;
 		return traits->listed;
@@ -79,14 +79,14 @@ static bool fill_row(enum form form, enum property property, const struct varian
 		odd->channels = variant->count % 2 ? 0 : 2;
 		return true;
 	case ORDER:
-		/* Called one after the other, and the other way round. */
+		/* Call one after the other, and in reverse order. */
 		odd->form = form == FORM_BARRIER ? FORM_ALLREDUCE : FORM_BARRIER;
 		return true;
 	default: return false;
 	}
 }
 
-/* The calls of a row, one after the other, until one fails. */
+/* Makes the calls of a row one after the other, until one fails. */
 static collet_status make_calls(collet_comm *comm, const struct call *first, const struct call *second, bool request,
 	struct call_buffers *buffers)
 {
@@ -124,7 +124,7 @@ static void check_sentence(struct rank *rank, const char *row, const struct vari
 	rank_check(rank, strstr(sentence, number) != NULL, "%s: \"%s\" is missing: %s", row, number, sentence);
 }
 
-/* Between two ranks no message fits: there can be only what was there, and what is this rank's own. */
+/* No message fits between two ranks: a buffer holds only its old content and this rank's own data. */
 static void check_memory(struct rank *rank, const char *row, const struct call_buffers *buffers)
 {
 	const unsigned char own = (unsigned char)(0xa0 + rank->rank);
@@ -152,7 +152,7 @@ static void run_row(struct rank *rank, enum form form, enum property property, c
 	const struct call good = { .form = FORM_ALLREDUCE, .count = 1, .dtype = COLLET_I32, .op = COLLET_SUM };
 	for (uint32_t i = 0; i < variant->good_calls; i++)
 		rank_ok(rank, call_make(comm, &good, buffers, NULL), row);
-	/* Else a rank might hear of the mistake while it is still in the last good call. */
+	/* Else a rank might learn of the mistake in the last good call. */
 	rank_ok(rank, collet_barrier(rank->comm, NULL), row);
 	memset(buffers->send, 0xa0 + (int)rank->rank, sizeof(buffers->send));
 	memset(buffers->recv, CANARY, sizeof(buffers->recv));
@@ -232,7 +232,7 @@ static void after_hundreds_of_good_calls(void **state)
 
 enum { ONE_WAY_CALLS = 40 };
 
-/* Ranks 0 and 1 only send, and each ends its calls by itself; nothing that they send is ever asked for. */
+/* Ranks 0 and 1 only send, and each completes its calls alone; no rank receives these messages. */
 static void send_past_each_other(struct rank *rank)
 {
 	struct call_buffers *buffers = calloc(1, sizeof(*buffers));

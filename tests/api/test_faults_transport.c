@@ -1,8 +1,8 @@
-/* What ranks are told when a transport breaks: the wrapper "faulty" loses, fails or drops the nth message of one rank,
- * and every rank gets the status that this comes to, in bounded time, with a sentence that names the rank. And ranks
- * that have different modules: a pair uses what both have; and what a module's device is told of memory.
+/* Tests what ranks are told when a transport breaks. The wrapper "faulty" loses, fails or drops the nth message of
+ * one rank. Every rank gets the resulting status, in bounded time, with a sentence that names the rank. Also tests
+ * ranks with different modules, which use what both have, and what a module's device is told of memory.
  *
- * Usage: test_faults_transport FOLDER. Where the modules of tests/transport/modules are. */
+ * Usage: test_faults_transport FOLDER, the folder of the modules of tests/transport/modules. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,10 +33,10 @@ struct fault {
 	const char *name, *says;
 	collet_status status;
 	int64_t timeout_ns;
-	double least_ms, most_ms;        /* from the last call that went well */
+	double least_ms, most_ms;        /* since the last successful call */
 };
 
-/* A lost peer is doubted for a second, lest somebody knows better; what is dropped shows at the deadline. */
+/* A lost peer has a grace period of a second; a dropped message shows at the deadline. */
 static const struct fault faults[] = {
 	{ "fail", "failed on purpose at message", COLLET_ERR_TRANSPORT, 0, 0, 5000 },
 	{ "lose", "lost on purpose at message", COLLET_ERR_PEER_LOST, 0, 0, 10000 },
@@ -82,7 +82,7 @@ static void every_rank_is_told(void **state)
 {
 	const struct fault *fault = *state;
 	static const char *const transports[] = { "faulty:shm", "faulty:tcp", "trace:faulty:tcp" };
-	static const char *const messages[] = { "=1", "=8", "" };  /* "": the seed says which */
+	static const char *const messages[] = { "=1", "=8", "" };  /* "": drawn by the seed */
 	setenv("COLLET_TRACE", "quiet", 1);
 	for (unsigned t = 0; t < sizeof(transports) / sizeof(transports[0]); t++) {
 		for (unsigned m = 0; m < sizeof(messages) / sizeof(messages[0]); m++) {
@@ -90,7 +90,7 @@ static void every_rank_is_told(void **state)
 			const struct fault_row row = { fault, counts[variant % 3] };
 			char text[80];
 			if (variant % 2)
-				continue;  /* half of them will do: each waits for a second or more */
+				continue;  /* half of them are enough: each waits for a second or more */
 			snprintf(text, sizeof(text), "delay=20,split=3,skip=4,%s%s,rank=%d", fault->name, messages[m],
 				BREAKS);
 			setenv("COLLET_FAULTY", text, 1);
@@ -112,7 +112,7 @@ static void every_rank_is_told(void **state)
 
 /* ---- A receiver that leaves ---- */
 
-/* It has got all that was meant for it: the message is sent, though its sender learns both at once. */
+/* The receiver has all its data: the message counts as sent, though its sender learns both at the same time. */
 static void send_to_who_leaves(struct rank *rank)
 {
 	const uint64_t *count = rank->options->context;
@@ -127,7 +127,7 @@ static void send_to_who_leaves(struct rank *rank)
 static void who_leaves_has_got_its_message(void **state)
 {
 	static const char *const transports[] = { "faulty:shm", "faulty:tcp" };
-	/* leave: the bytes themselves; of a large message they follow its announcement. */
+	/* leave: after the data, which follow the RTS of a large message. */
 	static const struct {
 		uint64_t count;
 		const char *faults;
@@ -159,7 +159,7 @@ static bool uses(struct rank *rank, const char *transport)
 	return false;
 }
 
-/* Rank 2 alone has no modules. "longer" would be the best that the others have. */
+/* Only rank 2 has no modules. The others' best transport is "longer". */
 static void use_what_both_have(struct rank *rank)
 {
 	if (rank->rank == 2)
@@ -193,7 +193,7 @@ static void a_pair_uses_what_both_have(void **state)
 
 /* ---- Memory ---- */
 
-/* What the module's device knows of: its own count, as it is loaded in this process. */
+/* Reads the module's own count of known memory, as it is loaded in this process. */
 static bool knows(struct rank *rank, const unsigned *known, unsigned wanted, const char *when)
 {
 	return rank_check(rank, *known == wanted, "%s: %u pieces of memory are known, not %u", when, *known, wanted);

@@ -1,4 +1,4 @@
-/* Ranks that wait for long use little of the processor, and ranks that do nothing use none. */
+/* Tests that ranks that wait for long use little CPU time, and idle ranks none. */
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,13 +12,13 @@
 
 enum { LATE_MS = 100, IDLE_MS = 300, WAITING_MOST_US = 10 * 1000, IDLE_MOST_US = 1000 };
 
-/* Two ranks have a core each on most machines and spin before they sleep; more may not. */
+/* Two ranks have a core each on most machines and spin before they sleep; more ranks may not. */
 static const struct row {
 	const char *transport;
 	uint32_t size;
 } rows[] = {{"shm", 3}, {"tcp", 3}, {"shm", 2}, {"tcp", 2}};
 
-/* Of the whole process: the caller's thread and the library's. */
+/* Returns the CPU time of the whole process: the caller's thread and the library's. */
 static int64_t used_us(void)
 {
 	struct rusage usage;
@@ -35,7 +35,7 @@ static void wait_for_one_that_is_late(struct rank *rank)
 	rank_post(rank, 0);
 	rank_await(rank, 0, rank->size);
 	if (rank->rank == 1)
-		poll(NULL, 0, LATE_MS); /* not a wait for anything: this is what being late means */
+		poll(NULL, 0, LATE_MS); /* waits for nothing: it makes this rank late */
 	const int64_t before = used_us();
 	rank_ok(rank, collet_allreduce(rank->comm, data, data, 64, COLLET_F32, COLLET_SUM, NULL),
 		"the call that waits");
@@ -64,7 +64,7 @@ static void measure(ranks_body *body, const char *what, int64_t most_us)
 		ranks_wait(ranks);
 		const bool passed = ranks_all_passed(ranks);
 		const int64_t *used = ranks_shared(ranks);
-		const int64_t last = used[row->size - 1 > 1 ? row->size - 1 : 0]; /* rank 1 is the one that is late */
+		const int64_t last = used[row->size - 1 > 1 ? row->size - 1 : 0]; /* rank 1 is late */
 		const int64_t most = used[0] > last ? used[0] : last;
 		printf("%s, %u ranks: %s: %lld us of CPU\n", row->transport, row->size, what, (long long)most);
 		ranks_free(&ranks);

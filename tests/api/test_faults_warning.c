@@ -1,4 +1,4 @@
-/* After 10 s without progress one warning says who has not arrived, and what it last called. Takes that long. */
+/* Tests the warning after 10 s without progress: it names the missing ranks and their last calls. Takes that long. */
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 enum { EVENT_WARNED, PATIENCE_MS = 60 * 1000, AGAIN_MS = 1000 };
 
-/* Rank 2 has not arrived until the test has seen the warning. */
+/* Rank 2 arrives when the test has seen the warning. */
 static void keep_others_waiting(struct rank *rank)
 {
 	const int *out = rank->options->context;

@@ -1,4 +1,4 @@
-/* Everything over IPv6: ranks that listen on ::1 meet there, and their bytes travel there. */
+/* Tests IPv6: ranks that listen on ::1 meet there, and their data travel there. */
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,10 +15,10 @@
 
 enum { RANKS = 3, DESCRIPTORS = 256 };
 
-/* One that is answered by a single message, one that is longer than a conduit's buffer, one in many pieces. */
+/* A single message; one that is longer than an endpoint's buffer; one in many segments. */
 static const uint64_t counts[] = { 0, 1, 5000, 3000017 };
 
-/* TCP connections of this process over the family. */
+/* Counts the TCP connections of this process over a family. */
 static int connections(int family)
 {
 	int count = 0;
@@ -46,7 +46,7 @@ static bool sum(struct rank *rank, collet_comm *comm, uint64_t count)
 	return right;
 }
 
-/* Round a ring, by messages with a tag. */
+/* Passes tagged messages round a ring. */
 static bool pass_on(struct rank *rank, collet_comm *comm)
 {
 	const uint32_t right = (rank->rank + 1) % RANKS, left = (rank->rank + RANKS - 1) % RANKS;

@@ -1,5 +1,5 @@
-/* Ranks that are bound in turn to the two halves of what hwloc is told is this machine: calls whose result no order can
- * change go round it half by half; a float sum keeps to rank order, whatever ranks are bound to. */
+/* Tests the order of ranks. They are bound alternately to the two halves of a machine described to hwloc. Calls
+ * whose result no order can change go round it half by half. A float sum keeps rank order, whatever the binding. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static bool bind_and_create(struct rank *rank)
 	       rank_create(rank);
 }
 
-/* Bit p: this rank has sent to rank p. */
+/* Bit p is set if this rank has sent to rank p. */
 static uint32_t sent_to(struct rank *rank)
 {
 	collet_stat rows[ROWS_MOST];
@@ -80,7 +80,7 @@ static void sum_floats_then_integers(struct rank *rank)
 			"element %u is %g and %d", i, (double)floats[i], integers[i]);
 }
 
-/* Blocks are numbered by rank whatever the order; roots are ranks. */
+/* Checks that blocks are numbered by rank in any order, and that roots are ranks. */
 static void move_and_compare(struct rank *rank)
 {
 	static _Thread_local uint32_t all[SIZE * COUNT], own[COUNT], back[SIZE * COUNT];

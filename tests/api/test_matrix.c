@@ -1,15 +1,16 @@
-/* Conformance: every collective by every algorithm, over every transport, between processes, threads and both.
+/* Tests conformance: every collective by every algorithm, over every transport, between processes, threads and both.
  *
- * One list of rows a world size, dealt by a seed that a run prints; every world of that size runs it, each rank in its
- * own way: in place or not, memory of collet_mem_alloc or of malloc, blocking or as one of several requests that are
- * waited for in any order. Results must equal what a serial program computes; where operands round, the same bits on
- * every rank and in every world, of which one is always of processes over shm: so all modes have the same bits. A test
- * is a call and an algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what it prints.
+ * There is one list of rows for each world size, drawn by a seed that a run prints. Every world of that size runs
+ * it. Each rank draws its own variant: in place or not, memory of collet_mem_alloc or of malloc, blocking or as one
+ * of several requests, waited for in any order. Results must equal those of a serial program. Where operands round,
+ * all ranks and all worlds must have the same bits. One world is always of processes over shm, so all modes have the
+ * same bits. A test is a call and an algorithm in a world ("allreduce_ring/shm/threads/n5"). Its output names its
+ * rows.
  *
- * Usage: test_matrix processes|threads|mixed [--through WRAPPER:] [--ranks N] [TEXT]. TEXT: only rows whose name
- * contains it. WRAPPER: around every transport, as "faulty:"; bits are held against those without it. N: one world of
- * so many ranks. COLLET_TEST_SEED repeats a run, COLLET_TEST_FULL deals more rows, COLLET_TEST_SAMPLE takes a share of
- * them. */
+ * Usage: test_matrix processes|threads|mixed [--through WRAPPER:] [--ranks N] [TEXT]. TEXT selects rows whose name
+ * contains it. WRAPPER wraps every transport, as "faulty:"; bits are compared with those without it. N makes one
+ * world of so many ranks. COLLET_TEST_SEED repeats a run, COLLET_TEST_FULL draws more rows, COLLET_TEST_SAMPLE
+ * selects a share of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,21 +33,21 @@ enum {
 	SIZES = sizeof(sizes) / sizeof(sizes[0]),
 	TRANSPORTS = sizeof(plain_transports) / sizeof(plain_transports[0]),
 	PER_ALGORITHM = 3,
-	PER_ALGORITHM_OTHERS = 2,    /* of threads, and of both: what computes is the same */
+	PER_ALGORITHM_OTHERS = 2,    /* of threads, and of both: they compute the same */
 	PER_ALGORITHM_FULL = 20,
 	LONG_BYTES = 5 << 20,
 	LONG_BYTES_SLOW = 1 << 20,
 	MANY = 16,                   /* more ranks than these are slow on any machine */
-	WINDOW = 4                   /* requests under way at once */
+	WINDOW = 4                   /* pending requests */
 };
 
-/* What one rank made of one row. */
+/* The result of one row on one rank. */
 struct result {
 	enum outcome outcome;
 	uint64_t digest;
 };
 
-/* The rows for one size, and what the first world that ran them got. */
+/* The rows for one size, and the results of the first world that ran them. */
 struct list {
 	struct row *rows;
 	size_t count;
@@ -54,13 +55,13 @@ struct list {
 	struct result *first;        /* by row, then rank; of processes over shm */
 };
 
-/* A world, as the tests of one group see it. */
+/* A world, as the tests of one group use it. */
 struct world {
 	const struct list *list;
 	const char *transport, *mode_name;
 	enum ranks_mode mode;
 	bool passed;
-	bool only_wild;              /* it runs the rows whose bits only another world can confirm */
+	bool only_wild;              /* runs only rows whose bits another world must confirm */
 	struct result *results;      /* by row, then rank */
 };
 
@@ -83,7 +84,7 @@ static bool finish(struct rank *rank, struct flight *flight)
 	return flight_finish(flight, rank, &result->outcome, &result->digest);
 }
 
-/* Requests in any order: the rank's own, not the others'. */
+/* Finishes requests in an order of this rank's own. */
 static bool finish_all(struct rank *rank, struct flight *flights, uint32_t *count, uint64_t random)
 {
 	while (*count) {
@@ -146,13 +147,13 @@ struct test {
 	char name[100];
 };
 
-/* Ranks agree: on whether the row can be done, and on the bits where all have the same result. */
+/* Checks that ranks agree: on refusing the row, and on the bits where all have the same result. */
 static bool ranks_agree(const struct world *world, size_t i)
 {
 	const struct list *list = world->list;
 	const struct row *row = &list->rows[i];
 	const struct result *results = &world->results[i * list->size], *first = &list->first[i * list->size];
-	/* Where the library chooses, it may choose another algorithm for another transport. */
+	/* Where the library chooses, its algorithm may depend on the transport. */
 	const bool same_bits = row->algorithm || strcmp(world->transport, transports[0]) == 0;
 	bool agree = true;
 	for (uint32_t r = 0; r < list->size; r++) {
@@ -176,7 +177,7 @@ static bool ranks_agree(const struct world *world, size_t i)
 	return agree;
 }
 
-/* What the algorithm list promises about operations that do not commute. */
+/* Checks what the algorithm list promises about operations that do not commute. */
 static bool order_is_respected(const struct world *world, size_t i)
 {
 	const struct row *row = &world->list->rows[i];
@@ -259,7 +260,7 @@ static bool parse_mode(const char *name, enum ranks_mode *mode)
 	return false;
 }
 
-/* Only rows that the sample has and whose name contains text. */
+/* Selects rows of the sample whose name contains text. */
 static void filter(struct list *list, const char *text)
 {
 	size_t kept = 0;
@@ -278,7 +279,7 @@ static uint64_t read_seed(void)
 	return given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
 }
 
-/* Every world of this size; how many tests failed. */
+/* Runs every world of this size; returns the number of failed tests. */
 static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, uint64_t seed, const char *text)
 {
 	const uint32_t most = mode == RANKS_PROCESSES ? PER_ALGORITHM : PER_ALGORITHM_OTHERS;
@@ -314,7 +315,7 @@ static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, 
 	return failed;
 }
 
-/* What a run is asked for. */
+/* Arguments of a run. */
 struct asked {
 	enum ranks_mode mode;
 	const char *mode_name, *wrapper, *text;

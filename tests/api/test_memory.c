@@ -1,5 +1,4 @@
-/* Memory: what collet_mem_alloc() gives, that nothing of a communicator stays behind, and messages of more bytes than
- * 32 bits count. */
+/* Tests memory: collet_mem_alloc(), leaks of communicators, and messages of more bytes than 32 bits count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +45,7 @@ static void use_memory(struct rank *rank)
 	for (size_t b = 0; b < 1 << 18; b++)
 		if (!rank_check(rank, ((unsigned char *)again)[b] == 0, "memory given again is not zeroed"))
 			return;
-	/* In use by a request: it may not go. */
+	/* In use by a request: freeing it is refused. */
 	collet_request *request = NULL;
 	const collet_how how = { .request = &request };
 	if (rank->rank == 0) {
@@ -106,8 +105,7 @@ static struct belongings take_stock(void)
 		count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_lines("/proc/self/maps")};
 }
 
-/* A thread that has been joined can be seen for a moment yet: the fewest that are seen until there are so few, or for
- * so long. */
+/* Waits until there are no more threads than that, or for so long, as a joined thread stays visible for a moment. */
 static struct belongings take_steady_stock(uint32_t threads, double patience_s)
 {
 	struct timespec now, began;
@@ -149,7 +147,7 @@ static bool make_use_of_one(struct rank *rank, uint32_t world)
 	return !rank->report->failed;
 }
 
-/* Processes only: threads of one process share what is counted. */
+/* Processes only: threads of one process share the counted resources. */
 static void create_and_destroy(struct rank *rank)
 {
 	enum { TIMES = 50, WARM = 3 };
@@ -158,7 +156,7 @@ static void create_and_destroy(struct rank *rank)
 		rank_doing(rank, "communicator %u", i);
 		if (!make_use_of_one(rank, i))
 			return;
-		if (i == WARM)  /* the C library and the harness have made what they keep */
+		if (i == WARM)  /* the C library and the harness have allocated what they keep */
 			first = take_steady_stock(0, 0.1);
 	}
 	const struct belongings last = take_steady_stock(first.threads, 10);
@@ -166,9 +164,9 @@ static void create_and_destroy(struct rank *rank)
 		first.descriptors, last.descriptors);
 	rank_check(
 		rank, last.threads == first.threads, "%u threads at first, %u in the end", first.threads, last.threads);
-	/* malloc's arenas may still grow by some mappings; each communicator would leave one at least. Under a
-	 * sanitizer mappings say nothing: AddressSanitizer's quarantine makes its allocator spread to new ones, by as
-	 * many as half the communicators, and ThreadSanitizer keeps a shadow of every address that was ever in use. */
+	/* malloc's arenas may still grow by some mappings; a leak would be at least one for each communicator. Under
+	 * a sanitizer mappings prove nothing. AddressSanitizer's quarantine makes its allocator use new ones, as
+	 * many as half the communicators. ThreadSanitizer keeps a shadow of every address that was ever in use. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	rank_check(rank, last.mappings <= first.mappings + TIMES / 2, "%u mappings at first, %u in the end",
 		first.mappings, last.mappings);
@@ -206,7 +204,7 @@ static void move_five_gigabytes(struct rank *rank)
 static void a_message_may_have_five_gigabytes(void **state)
 {
 #if defined(__SANITIZE_THREAD__)
-	const uint64_t needed_gib = 60;  /* it keeps four bytes about each */
+	const uint64_t needed_gib = 60;  /* it keeps four bytes for each byte */
 #else
 	const uint64_t needed_gib = 12;
 #endif

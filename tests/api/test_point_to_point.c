@@ -1,5 +1,4 @@
-/* Send and receive: tags, any source, order, messages that nobody asked for yet, and lengths on both sides of what
- * travels at once. */
+/* Tests send and receive: tags, any source, order, unexpected messages, and lengths around the eager limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +10,7 @@
 
 #include "ranks.h"
 
-/* Bytes: nothing, small, both sides of where a message is announced before it is sent, and more than buffers hold. */
+/* Bytes: none, few, around the eager limit, and more than buffers hold. */
 static const uint64_t lengths[] = { 0, 1, 40, 41, 1000, 16385, 65535, 65536, 65537, 262144, 262145, 300000, 3000001 };
 enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), LONGEST = 3000001 };
 
@@ -47,7 +46,7 @@ static bool send_one(struct rank *rank, uint32_t to, uint32_t tag, uint64_t mess
 	return sent;
 }
 
-/* With room for one byte more than comes. */
+/* Receives into a buffer with room for one byte more. */
 static bool receive_one(
 	struct rank *rank, uint32_t source, uint32_t from, uint32_t tag, uint64_t message, uint64_t bytes)
 {
@@ -81,7 +80,8 @@ static void messages_of_every_length_arrive(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, every_length);
 }
 
-/* Requests for sends with tags 0, 1, 2, ...; received in falling order of tags, and two of each in the order sent. */
+/* Sends requests with tags 0, 1, 2, ...; receives them in descending order of tags, and two of each in the order
+ * sent. */
 static void tags_out_of_order(struct rank *rank)
 {
 	enum { SENDS = 2 * LENGTHS };
@@ -100,7 +100,7 @@ static void tags_out_of_order(struct rank *rank)
 			free(data[i]);
 		return;
 	}
-	rank_await(rank, 0, 1);  /* so that all of them come before anybody asks */
+	rank_await(rank, 0, 1);  /* so that all of them are unexpected */
 	for (uint32_t tag = LENGTHS; tag-- > 0;)
 		if (!receive_one(rank, 0, 0, tag, 2 * tag, lengths[tag]) ||
 			!receive_one(rank, COLLET_ANY_SOURCE, 0, tag, 2 * tag + 1, lengths[tag]))
@@ -112,7 +112,7 @@ static void tags_choose_whatever_the_order(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, tags_out_of_order);
 }
 
-/* Rank 0 takes from anybody: each sender's messages in its order, and everybody's all. */
+/* Rank 0 receives from any source: each sender's messages in order, and all messages of all. */
 static void gather_from_any(struct rank *rank)
 {
 	enum { MESSAGES = 12 };
@@ -147,8 +147,8 @@ static void any_source_takes_from_all(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 4 }, gather_from_any);
 }
 
-/* More than any conduit holds, which rank 0 does not ask for before rank 1 has sent, who waits until rank 2 is through
- * with it: so rank 0 must take it while it waits for another. */
+/* Rank 1 sends more than any endpoint holds, and then waits for rank 2. Rank 0 asks for these messages only after
+ * rank 2 has finished: so it must receive them while it waits for another rank. */
 static void unasked(struct rank *rank)
 {
 	enum { MESSAGES = 500, BYTES = 20000 };
@@ -172,9 +172,9 @@ static void what_nobody_waits_for_is_taken(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, unasked);
 }
 
-/* Rounds of messages, short ones, which may go without a request, among such as are announced; blocking calls among
- * requests; two tags in turns. They are taken as they were sent, or those of the second tag first: so what one call
- * asks for comes behind what another will. */
+/* Sends rounds of messages: short ones, which may go without a request, among rendezvous ones; blocking calls among
+ * requests; two tags in turns. They are received in the order sent, or those of the second tag first. So the message
+ * of one call lies behind that of another. */
 static void short_and_long(struct rank *rank)
 {
 	enum { ROUNDS = 200, EACH = 12 };
@@ -186,7 +186,7 @@ static void short_and_long(struct rank *rank)
 		for (uint32_t i = 0; i < EACH; i++) {
 			const bool in_order = rank->rank == 0 || round % 2;
 			const uint32_t m = in_order ? i : i < EACH / 2 ? 2 * i + 1 : 2 * i - EACH;
-			/* Who waits until a long one has been taken may wait for who waits for the next. */
+			/* A rank that waits for a rendezvous may wait for one that waits for its next message. */
 			const bool waits = (round + i) % 3 && (rank->rank == 1 || bytes[m] <= 8192);
 			const collet_how later = { .request = &requests[m] }, *how = waits ? NULL : &later;
 			data[m] = rank->rank == 0 ? make(0, 1, m, bytes[m]) : malloc(bytes[m] + 1);
@@ -209,8 +209,8 @@ static void short_messages_keep_their_order(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, short_and_long);
 }
 
-/* Rank 0 answers rank 1, which goes on until rank 2 has got rid of more than any conduit holds, for rank 0, that takes
- * it between two short calls or never. */
+/* Rank 0 answers rank 1, which continues until rank 2 has sent more than any endpoint holds to rank 0. Rank 0
+ * receives that between two short calls or never. */
 static void answer_meanwhile(struct rank *rank)
 {
 	enum { MESSAGES = 2000, BYTES = 4000 };
@@ -249,7 +249,7 @@ static void others_messages_are_taken_meanwhile(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, answer_meanwhile);
 }
 
-/* To the right, from the left, all at once; and to oneself. */
+/* Sends to the right and receives from the left, all at the same time; and to itself. */
 static void ring(struct rank *rank)
 {
 	const uint32_t right = (rank->rank + 1) % rank->size, left = (rank->rank + rank->size - 1) % rank->size;
@@ -302,8 +302,8 @@ static void a_rank_may_send_to_itself(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, to_oneself);
 }
 
-/* A message longer than the buffer is dropped, says so, and disturbs nothing: not the bytes behind, not the next
- * one. */
+/* A message longer than the buffer is dropped with an error. It changes neither the bytes behind nor the next
+ * message. */
 static void receive_half(struct rank *rank)
 {
 	static const uint64_t longer[] = { 2, 1000, 16385, 300000 };
@@ -334,8 +334,7 @@ static void a_longer_message_is_truncated(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, receive_half);
 }
 
-/* Messages and collectives between the same ranks, begun in another order on each: they have nothing to do with each
- * other. */
+/* Messages and collectives between the same ranks, started in another order on each, are independent. */
 static void mix_with_collectives(struct rank *rank)
 {
 	enum { BYTES = 100000 };
@@ -367,7 +366,7 @@ static void messages_and_collectives_do_not_mix(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, mix_with_collectives);
 }
 
-/* Nothing comes: the sentence names who it would have come from, whether there is a connection or not. */
+/* No message comes: the sentence names the expected sender, with or without a connection. */
 struct vain {
 	bool connected;
 	bool sendrecv;

@@ -1,4 +1,4 @@
-/* The harness itself: ranks meet in every mode; one that fails, dies or never ends is found out and named. */
+/* Tests the harness itself: ranks meet in every mode; one that fails, dies or never ends is found and named. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static void rank_1_never_calls(struct rank *rank)
 	rank_await(rank, 0, 1);
 }
 
-/* Rank 0 sits in a barrier, rank 1 in an event that is never posted. */
+/* Rank 0 blocks in a barrier, rank 1 in an event that is never posted. */
 static void the_deadline_ends_ranks_that_are_stuck(void **state)
 {
 	for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {

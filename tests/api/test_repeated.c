@@ -1,5 +1,5 @@
-/* A call that is like the one before it keeps that one's plan. Here each differs from it in one thing that the caller
- * says with `how`, and must be what it says itself. */
+/* Tests cached calls: a call that is like the one before it keeps that one's plan. Here each call differs in one
+ * field of `how`, and must follow its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void keep_greater(
 		greater[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
-/* Of two, the first: rank 0's, if they are taken in order. */
+/* Returns the first of two operands: rank 0's, if they are taken in order. */
 static void keep_first(
 	void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
 {
@@ -42,7 +42,7 @@ static void keep_first(
 	memmove(result, left, count * sizeof(double));
 }
 
-/* Every rank has brought 1 + its rank everywhere. */
+/* Every rank contributes 1 + its rank in every element. */
 static bool expect(
 	struct rank *rank, const char *what, uint64_t count, collet_op op, const collet_how *how, double expected)
 {
@@ -85,7 +85,7 @@ static bool operations_differ(struct rank *rank, uint64_t count, double sum)
 	const collet_how how = { .user_op = &op };
 	if (!expect(rank, "an operation", count, COLLET_USER, &how, sum))
 		return false;
-	/* The same struct means another operation. */
+	/* The same struct now describes another operation. */
 	op.combine = keep_greater;
 	if (!expect(rank, "the same struct, another function", count, COLLET_USER, &how, rank->size))
 		return false;
@@ -107,7 +107,7 @@ static void differ(struct rank *rank)
 				return;
 }
 
-/* An operation as it was, and as one rank has it from then on. */
+/* An operation as before, and as one rank changes it. */
 struct odd_row {
 	const char *name;
 	collet_op op;
@@ -132,7 +132,7 @@ static void differ_from_others(struct rank *rank)
 	collet_comm *pair = NULL;
 	if (!rank_ok(rank, collet_comm_split(rank->comm, 0, 0, &pair), "split"))
 		return;
-	/* All are through with it before one differs; a barrier of their own would come between the calls. */
+	/* All complete it before one differs; a barrier on the same communicator would come between the calls. */
 	for (int round = 0; round < ROUNDS; round++)
 		if (!expect(rank, row->name, 1, row->op, &row->usual, sum))
 			return;

@@ -1,4 +1,4 @@
-/* Requests: waited for in any order, many at once, on several communicators, and while nobody looks. */
+/* Tests requests: waited for in any order, many at the same time, on several communicators, and without a waiter. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,11 +14,11 @@
 
 enum {
 	SMALL = 100,
-	LARGE = 300000,              /* floats: more than any ring or socket takes without its reader */
+	LARGE = 300000,              /* floats: more than any ring or socket buffers */
 	MANY = 150
 };
 
-/* A sum under way, and the buffer that it is in. */
+/* A pending sum and its buffer. */
 struct sum {
 	float *values;
 	uint64_t count;
@@ -42,7 +42,7 @@ static bool start(struct rank *rank, collet_comm *comm, struct sum *sum, uint64_
 		rank, collet_allreduce(comm, sum->values, sum->values, count, COLLET_F32, COLLET_SUM, &how), "start");
 }
 
-/* Of a request that has ended. */
+/* Checks a completed request. */
 static bool is_right(struct rank *rank, struct sum *sum)
 {
 	const float ranks = (float)rank->size, of_ranks = ranks * (ranks - 1) / 2;
@@ -60,7 +60,7 @@ static bool finish(struct rank *rank, struct sum *sum)
 	return rank_ok(rank, collet_request_wait(&sum->request), "wait") && is_right(rank, sum);
 }
 
-/* start A; start B; wait A; wait B on even ranks; start A; wait A; start B; wait B on odd ones. */
+/* Runs start A; start B; wait A; wait B on even ranks, and start A; wait A; start B; wait B on odd ones. */
 static void interleave(struct rank *rank, collet_comm *a, collet_comm *b, uint64_t count)
 {
 	struct sum first = { 0 }, second = { 0 };
@@ -89,7 +89,7 @@ static void interleave_on_two_communicators(struct rank *rank)
 	rank_ok(rank, collet_comm_destroy(&other), "destroy");
 }
 
-/* Two requests, started in one order; rank 0 waits for the first one first, the others for the second. */
+/* Starts two requests in one order; rank 0 waits for the first one first, the others for the second. */
 static void wait_in_opposite_order(struct rank *rank)
 {
 	for (uint32_t i = 0; i < 2; i++) {
@@ -118,7 +118,7 @@ static void requests_may_be_waited_for_in_opposite_orders(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, wait_in_opposite_order);
 }
 
-/* Rank 1 starts a request and then sleeps in a read until rank 0 has finished it: only the progress thread can help. */
+/* Rank 1 starts a request and then blocks in a read until rank 0 has finished it: only the progress thread can help. */
 static void sleep_with_a_request(struct rank *rank)
 {
 	int *pipes = rank->shared;
@@ -149,8 +149,8 @@ static void the_progress_thread_takes_what_nobody_waits_for(void **state)
 	}
 }
 
-/* Rank 1 has a thread that waits for another communicator's sum, which makes the progress thread stand aside; a request
- * that its first thread has started meanwhile must go on once that sum has ended. */
+/* Rank 1 has a thread that waits for another communicator's sum, which pauses the progress thread. A request that
+ * its first thread starts meanwhile must continue after that sum. */
 static void *sum_one(void *argument)
 {
 	uint32_t one = 1;
@@ -216,7 +216,7 @@ static void callers_and_the_progress_thread_get_along(void **state)
 		&(struct ranks_options){ .size = 3, .progress_thread = true }, wait_with_a_progress_thread);
 }
 
-/* Ended by wait, wait_any, wait_all and test, in turn. */
+/* Completes requests by wait, wait_any, wait_all and test, in turn. */
 static bool end_many(struct rank *rank, struct sum *sums, collet_request **requests, uint32_t how)
 {
 	uint32_t left = MANY;
@@ -264,7 +264,7 @@ static void start_many(struct rank *rank)
 			sums[i].request = NULL;
 		}
 		rank_doing(rank, "ending many requests, way %u", how);
-		/* Ranks need not end them alike. */
+		/* Ranks need not complete them alike. */
 		if (!end_many(rank, sums, requests, (how + rank->rank) % 4))
 			return;
 		for (uint32_t i = 0; i < MANY; i++)
@@ -279,7 +279,7 @@ static void many_requests_overlap(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3, .progress_thread = true }, start_many);
 }
 
-/* Rank 0 destroys with requests pending that rank 1 never matches: they end, and are freed. */
+/* Rank 0 destroys with pending requests that rank 1 never matches: they end, and are freed. */
 static void destroy_while_pending(struct rank *rank)
 {
 	static float values[LARGE];
@@ -313,7 +313,7 @@ static void time_out(struct rank *rank)
 {
 	if (rank->rank == 1) {
 		rank_await(rank, 0, 1);
-		/* Rank 0 did call a barrier, so one may end well; a second one cannot. */
+		/* Rank 0 did call a barrier, so one may succeed; a second one cannot. */
 		collet_status status = collet_barrier(rank->comm, NULL);
 		if (status == COLLET_OK)
 			status = collet_barrier(rank->comm, NULL);

@@ -1,5 +1,5 @@
-/* COLLET_DETERMINISTIC: the same call takes the same algorithm whatever carries it. Without it the transports differ,
- * or the test would show nothing. */
+/* Tests COLLET_DETERMINISTIC: the same call uses the same algorithm on every transport. Without it the transports
+ * must differ, or the test would prove nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

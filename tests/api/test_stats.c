@@ -1,4 +1,4 @@
-/* Which ways the bytes went, as collet_comm_stats() counts them. */
+/* Tests by which channels bytes went, as collet_comm_stats() counts them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,12 +16,12 @@ struct row {
 	const char *transport;
 	uint32_t size;
 	uint64_t bytes;
-	bool several;                /* sockets a pair are used */
+	bool several;                /* a pair uses several sockets */
 };
 
-/* What went over the endpoints with one peer. */
+/* Data of the endpoints with one peer. */
 struct traffic {
-	uint32_t channels;           /* with bytes both ways */
+	uint32_t channels;           /* with bytes in both directions */
 	uint64_t sent, most_sent;    /* by all of them, by one */
 };
 
@@ -40,7 +40,7 @@ static struct traffic traffic_with(const collet_stat *rows, size_t count, const 
 	return traffic;
 }
 
-/* The transport's own row is the sum over its endpoints. */
+/* Checks that the transport's own row is the sum over its endpoints. */
 static void check_sum(struct rank *rank, const collet_stat *rows, size_t count, uint64_t sent)
 {
 	const char *transport = rank->options->transport;
@@ -79,7 +79,7 @@ static void reduce_and_look(struct rank *rank)
 			"one of %u channels with rank %u carried %llu of %llu bytes", traffic.channels, peer,
 			(unsigned long long)traffic.most_sent, (unsigned long long)traffic.sent);
 	}
-	/* No all-reduce can do with less. */
+	/* The minimum of any all-reduce. */
 	const uint64_t least = row->bytes / row->size * 2 * (row->size - 1);
 	rank_check(rank, sent >= least, "%llu bytes sent, %llu at least must be", (unsigned long long)sent,
 		(unsigned long long)least);

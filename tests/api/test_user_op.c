@@ -1,5 +1,5 @@
-/* A user-defined operation runs in the middle of a call. What it may not call is refused there, at once and with a
- * sentence, and the call goes on; abort is for it, too. */
+/* Tests user-defined operations, which run in the middle of a call. Forbidden calls are refused there immediately
+ * with a sentence, and the call continues. Abort is allowed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ enum { MOST = 1 << 18 };
 
 static const char *const transports[] = { "shm", "tcp" };
 
-/* What the operation under test has to do with. */
+/* Objects that the operation under test may use. */
 struct nesting {
 	struct rank *rank;
 	collet_comm *other;          /* of the same context */
@@ -81,7 +81,7 @@ static void attempt_all(struct nesting *nesting)
 		"what only says something is refused");
 }
 
-/* One call whose operation attempts all: its sum must be right. */
+/* Makes one call whose operation attempts all: its sum must be right. */
 static bool sum_and_attempt(struct rank *rank, struct nesting *nesting, uint64_t count, bool as_request)
 {
 	uint32_t *numbers = calloc(count, sizeof(*numbers));
@@ -102,7 +102,7 @@ static bool sum_and_attempt(struct rank *rank, struct nesting *nesting, uint64_t
 		ok = rank_check(rank, numbers[i] == ranks + size * (uint32_t)i, "element %llu is %u",
 			(unsigned long long)i, numbers[i]);
 	free(numbers);
-	/* An algorithm may combine on some ranks only. */
+	/* An algorithm may reduce on some ranks only. */
 	uint32_t attempts = nesting->attempts;
 	return ok && rank_ok(rank, collet_allreduce(rank->comm, &attempts, &attempts, 1, COLLET_U32, COLLET_SUM, NULL),
 		"the sum of attempts") && rank_check(rank, attempts > 0, "the operation has not been called");
@@ -153,7 +153,7 @@ static void abort_inside(struct rank *rank)
 	static uint32_t numbers[MOST];
 	const collet_how how = { .user_op = &op };
 	collet_status status = collet_allreduce(rank->comm, numbers, numbers, MOST, COLLET_U32, COLLET_USER, &how);
-	/* It may have been over for this rank before it heard of it. */
+	/* It may have completed on this rank before it learnt of that. */
 	if (status == COLLET_OK)
 		status = collet_barrier(rank->comm, NULL);
 	rank_status(rank, status, COLLET_ERR_ABORTED, "what comes after an operation has aborted");

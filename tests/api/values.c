@@ -39,7 +39,7 @@ static struct format format_of(collet_dtype dtype)
 	}
 }
 
-/* A positive code of a narrow format, which has neither infinity nor NaN as far as exact values go. */
+/* Decodes a positive code of a narrow format, treating all codes as finite. */
 static double decode_narrow(struct format format, uint64_t code)
 {
 	const int bias = (1 << (format.exponent_bits - 1)) - 1;
@@ -82,12 +82,12 @@ uint64_t value_encode(collet_dtype dtype, double number)
 	}
 	const struct format format = format_of(dtype);
 	const int sign_at = format.exponent_bits + format.mantissa_bits;
-	/* of normal numbers; below, steps stay as wide as there */
+	/* of normal numbers; denormals keep this step */
 	const int least = 2 - (1 << (format.exponent_bits - 1));
 	int exponent;
 	frexp(number, &exponent);
 	exponent = exponent - 1 < least || number == 0 ? least : exponent - 1;
-	/* In steps of the last bit. A carry out of the mantissa goes on into the exponent, as it should. */
+	/* Count in steps of the last bit. A carry out of the mantissa correctly increments the exponent. */
 	const uint64_t steps = (uint64_t)nearbyint(ldexp(fabs(number), format.mantissa_bits - exponent));
 	const uint64_t code = ((uint64_t)(exponent - least) << format.mantissa_bits) + steps;
 	return code | (uint64_t)(number < 0) << sign_at;

@@ -1,4 +1,4 @@
-/* Elements of every dtype as numbers: how a plain program would read and round them. */
+/* Converts elements of every dtype to numbers and back, as a plain program would read and round them. */
 #ifndef COLLET_TESTS_COMM_VALUES_H
 #define COLLET_TESTS_COMM_VALUES_H
 
@@ -8,7 +8,7 @@ bool value_is_float(collet_dtype dtype);
 bool value_is_signed(collet_dtype dtype);
 uint64_t value_load(collet_dtype dtype, const void *from);
 void value_store(collet_dtype dtype, uint64_t bits, void *into);
-/* A float dtype's bits as a number, and the nearest float of a finite number (ties to even). */
+/* Decodes a float dtype's bits, and encodes a finite number as the nearest float (ties to even). */
 double value_decode(collet_dtype dtype, uint64_t bits);
 uint64_t value_encode(collet_dtype dtype, double number);
 

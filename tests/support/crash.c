@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where a sanitizer is linked in, whose stacks have lines. */
+/* Prints a stack with line numbers, where a sanitizer is linked in. */
 extern void __sanitizer_print_stack_trace(void) __attribute__((weak));
 
 enum { FRAMES = 48 };
@@ -50,8 +50,8 @@ static void tell(int signal_number, siginfo_t *info, void *context)
 		__sanitizer_print_stack_trace();
 	else
 		backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
-	/* SA_RESETHAND: what has failed fails again, and ends the process as if nobody had listened. One that was sent
-	 * is not repeated by itself. */
+	/* SA_RESETHAND: the failing instruction fails again, and ends the process as without a handler. A signal
+	 * that was sent does not repeat itself. */
 	(void)raise(signal_number);
 }
 
@@ -59,7 +59,7 @@ void crash_tell(const char *name)
 {
 	struct sigaction action = { .sa_sigaction = tell, .sa_flags = (int)(SA_SIGINFO | SA_RESETHAND | SA_NODEFER) };
 	void *frame;
-	(void)backtrace(&frame, 1);  /* it loads a library the first time */
+	(void)backtrace(&frame, 1);  /* the first call loads a library */
 	if (name)
 		who = name;
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)

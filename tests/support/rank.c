@@ -1,4 +1,4 @@
-/* One rank of a run: its communicator, what it reports, its end. */
+/* Implements one rank of a run: its communicator, its reports, its end. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -102,14 +102,14 @@ void rank_run(struct rank *rank, ranks_body *body)
 		rank_doing(rank, "in the body");
 		body(rank);
 	}
-	/* What it was doing when something failed is worth more than that it is destroying now. */
+	/* After a failure, keep what the rank was doing then. */
 	if (!rank->report->failed)
 		rank_doing(rank, "destroying its communicator");
 	rank_destroy(rank);
 	rank->report->returned = true;
 }
 
-/* The recorder's last lines: what came before has ended well. */
+/* Prints the last lines of the flight recorder: earlier calls have ended well. */
 static void dump(struct rank *rank)
 {
 	enum { LINES = 24 };
@@ -148,7 +148,7 @@ void rank_end_stuck(struct rank *rank)
 	pthread_mutex_unlock(&rank->comm_lock);
 }
 
-/* Most rows that a test's communicator has. */
+/* The largest number of rows of a test's communicator. */
 enum { STATS = 128 };
 
 static size_t read_stats(struct rank *rank, collet_stat stats[STATS])

@@ -1,4 +1,4 @@
-/* A run: ranks as threads and processes, started, waited for until they are stuck, and collected. */
+/* Runs ranks as threads and processes: starts them, waits until they end or are stuck, and collects their reports. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "crash.h"
 #include "ranks_run.h"
 
-/* Set by LeakSanitizer where it is linked in: leaves that a process makes by _exit() are looked at too. */
+/* Set by LeakSanitizer where it is linked in, to check leaks of a process that ends by _exit() too. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 /* ---- As a thread ---- */
@@ -54,7 +54,7 @@ static void process_main(struct held *held, pid_t parent)
 	if (pthread_create(&watcher, NULL, watch_main, held) != 0 || pthread_detach(watcher) != 0)
 		_exit(1);
 	rank_run(&held->rank, held->rank.run->body);
-	/* The watcher sits in a read that nothing may end: it goes with the process. */
+	/* The watcher blocks in a read that nothing may end: it ends with the process. */
 	if (!held->rank.leaks && __lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() != 0)
 		rank_check(&held->rank, false, "memory leaked");
 	_exit(0);
@@ -105,7 +105,7 @@ static void start_process(struct ranks *ranks, struct held *held)
 	if (held->pid < 0)
 		fail_msg("fork: %s", strerror(errno));
 	if (held->pid == 0) {
-		/* Others' ends here would keep the test from seeing them end. */
+		/* Open copies of the others' ends would hide their end from the test. */
 		for (uint32_t r = 0; r < ranks->options.size; r++)
 			if (&ranks->held[r] != held)
 				close(ranks->held[r].ending);
@@ -116,8 +116,8 @@ static void start_process(struct ranks *ranks, struct held *held)
 	held->ending = held->ordered = -1;
 }
 
-/* COLLET_TEST_INSTEAD=verbs is used instead of every transport that a test asks for; COLLET_TEST_THROUGH=faulty: puts a
- * wrapper around each. */
+/* Returns the transport to use. COLLET_TEST_INSTEAD=verbs replaces every transport that a test asks for.
+ * COLLET_TEST_THROUGH=faulty: wraps each one. */
 static void wrap_transports(struct ranks *ranks)
 {
 	const char *through = getenv("COLLET_TEST_THROUGH"), *instead = getenv("COLLET_TEST_INSTEAD");
@@ -151,7 +151,7 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 	ranks->body = body;
 	snprintf(ranks->store, sizeof(ranks->store), "unix:ranks-%d-%u", (int)getpid(),
 		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
-	const char *given = getenv("COLLET_TEST_DEADLINE_MS");  /* for whoever hunts a hang */
+	const char *given = getenv("COLLET_TEST_DEADLINE_MS");  /* for debugging a hang */
 	const int64_t deadline_ms = given ? atoll(given) : DEADLINE_MS;
 	ranks->patience_ns = (options->deadline_ms ? options->deadline_ms : deadline_ms) * 1000000 * SLOWNESS;
 	ranks->shared_bytes = sizeof(*ranks->shared) + options->shared_bytes;
@@ -199,7 +199,7 @@ static bool has_ended(const struct held *held)
 	return poll(&end, 1, 0) == 1;
 }
 
-/* Until the rank has ended; false at the deadline. */
+/* Waits until the rank has ended; false at the deadline. */
 static bool wait_for(const struct held *held, int64_t deadline_ns)
 {
 	struct pollfd end = { .fd = held->ended, .events = POLLIN };
@@ -211,7 +211,7 @@ static bool wait_for(const struct held *held, int64_t deadline_ns)
 	}
 }
 
-/* Until all have ended; false when none has got on for too long. */
+/* Waits until all have ended; false if none makes progress for too long. */
 static bool wait_for_all(struct ranks *ranks)
 {
 	for (uint32_t r = 0; r < ranks->options.size; r++) {
@@ -257,7 +257,7 @@ static void end_all_stuck(struct ranks *ranks)
 	}
 }
 
-/* The rank has ended, or is about to: its last descriptor is closed. */
+/* Collects a rank that has ended, or is about to: its last descriptor is closed. */
 static void collect(struct held *held)
 {
 	struct rank_report *report = held->rank.report;

@@ -1,4 +1,4 @@
-/* Events between ranks, and between them and the test. */
+/* Implements events between ranks, and between ranks and the test. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -9,7 +9,7 @@
 static void post(struct ranks *ranks, uint32_t event)
 {
 	ranks_give_sign(ranks);
-	/* Release: what was done before the post is seen by whoever awaited it. */
+	/* Release: a rank that awaits the event sees what was done before the post. Pairs with the load below. */
 	atomic_fetch_add_explicit(&ranks->shared->events[event], 1, memory_order_release);
 	syscall(SYS_futex, &ranks->shared->events[event], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -22,8 +22,7 @@ static bool await(struct ranks *ranks, uint32_t event, uint32_t count)
 		const uint32_t seen = atomic_load_explicit(posted, memory_order_acquire);
 		if (seen >= count)
 			return true;
-		/* A rank that waits for an event is stuck like any other: it is still here when the deadline is looked
-		 * at. */
+		/* A rank that waits for an event is stuck like any other, and must still be here at the deadline. */
 		const int64_t left = ranks_deadline(ranks) + (int64_t)GRACE_MS / 3 * 1000000 - ranks_now_ns();
 		if (left <= 0)
 			return false;

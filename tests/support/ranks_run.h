@@ -1,4 +1,4 @@
-/* What the files of this folder that run ranks share. */
+/* Shared by the files of this folder that run ranks. */
 #ifndef TESTS_SUPPORT_RANKS_RUN_H
 #define TESTS_SUPPORT_RANKS_RUN_H
 
@@ -23,7 +23,7 @@
 
 enum {
 	DEADLINE_MS = 120 * 1000,
-	GRACE_MS = 3 * 1000,         /* for ranks to leave once they are aborted */
+	GRACE_MS = 3 * 1000,         /* for ranks to end after an abort */
 #ifdef UNDER_SANITIZER
 	SLOWNESS = 4
 #else
@@ -31,22 +31,22 @@ enum {
 #endif
 };
 
-/* In memory that all ranks map. */
+/* Memory that all ranks map. */
 struct shared {
 	_Atomic uint32_t events[RANKS_EVENTS];
-	_Atomic int64_t sign_ns;     /* when a rank, or the test, last got on */
+	_Atomic int64_t sign_ns;     /* of the last progress of a rank or of the test */
 	struct rank_report reports[RANKS_MOST];
 };
 
-/* What the test has of one rank. */
+/* The test's part of one rank. */
 struct held {
 	struct rank rank;
 	pid_t pid;                   /* 0: a thread */
 	pthread_t thread;
-	int ended;                   /* reads as end of file once the rank has ended */
-	int ending;                  /* the other end, the rank's own */
-	int order;                   /* a process watches it: a byte means that the deadline has passed */
-	int ordered;                 /* the other end, a process's own */
+	int ended;                   /* reads as end of file when the rank has ended */
+	int ending;                  /* the rank's own end of it */
+	int order;                   /* watched by a process: a byte means that the deadline has passed */
+	int ordered;                 /* the process's own end of it */
 };
 
 struct ranks {
@@ -68,7 +68,7 @@ static inline int64_t ranks_now_ns(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Relaxed: a moment, which orders nothing. */
+/* Postpones the deadline. Relaxed: the time orders nothing. */
 static inline void ranks_give_sign(struct ranks *ranks)
 {
 	atomic_store_explicit(&ranks->shared->sign_ns, ranks_now_ns(), memory_order_relaxed);
@@ -79,9 +79,9 @@ static inline int64_t ranks_deadline(const struct ranks *ranks)
 	return atomic_load_explicit(&ranks->shared->sign_ns, memory_order_relaxed) + ranks->patience_ns;
 }
 
-/* rank.c: what a rank does from its creation to its end, in its own thread or process. */
+/* Runs a rank from its creation to its end, in its own thread or process (rank.c). */
 void rank_run(struct rank *rank, ranks_body *body);
-/* The deadline has passed: the rank says how far it is, and whatever it waits for ends. Any thread. */
+/* Ends a rank at the deadline: prints what it was doing, and aborts what it waits for. Called by any thread. */
 void rank_end_stuck(struct rank *rank);
 
 #endif

@@ -1,4 +1,4 @@
-/* A crash is told by whichever thread it comes on: what crashed, of what, and where. */
+/* Tests that a crash on any thread is reported: what crashed, why, and where. */
 #include "crash.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-/* Nobody may touch it. */
+/* Memory without any access. */
 static volatile char *forbidden;
 
 static void *touch(void *ignored)
@@ -31,7 +31,7 @@ static void *give_up(void *ignored)
 	return ignored;
 }
 
-/* What a process says that crashes on its second thread. */
+/* Returns the output of a process that crashes on its second thread. */
 static void check_crash(void *(*crash)(void *), int wanted, const char *name)
 {
 	char said[16384], line[128];

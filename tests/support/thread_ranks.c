@@ -18,7 +18,7 @@ struct member {
 	void *context;
 };
 
-/* A rank that cannot join would leave the others waiting, and the test with nothing to say. */
+/* Ends the process: a rank that cannot join would leave the others waiting, and the test without a report. */
 static void check(collet_status status, const struct member *member)
 {
 	if (status == COLLET_OK)
@@ -46,7 +46,7 @@ void thread_ranks_run(uint32_t ranks, void (*body)(collet_comm *comm, void *cont
 	struct member members[MOST_RANKS];
 	char store[64];
 	crash_tell(NULL);
-	/* relaxed: only the number must be unique. */
+	/* relaxed: only uniqueness matters. */
 	snprintf(store, sizeof(store), "unix:ranks-%d-%u", (int)getpid(),
 		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
 	for (uint32_t r = 0; r < ranks; r++) {
