@@ -1,6 +1,6 @@
 /* Makes any collective from a description, for tests of all collectives, or of ranks that call different ones. */
-#ifndef COLLET_TESTS_COMM_CALLS_H
-#define COLLET_TESTS_COMM_CALLS_H
+#ifndef COLLET_TESTS_API_CALLS_H
+#define COLLET_TESTS_API_CALLS_H
 
 #include <collet/collet.h>
 
@@ -24,8 +24,8 @@ enum form {
 /* Describes a form's arguments, and names two of its algorithms that work at any world size. */
 struct form_traits {
 	const char *name; /* as the library's sentences spell it */
-	bool counts, combines, rooted;
-	bool listed;
+	bool has_count, is_reduction, has_root;
+	bool is_vector;
 	const char *algorithm, *other_algorithm;
 };
 extern const struct form_traits form_traits[FORMS];

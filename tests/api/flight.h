@@ -1,6 +1,6 @@
 /* Runs one row of the matrix on one rank: its buffers, its call, and the check of its result. */
-#ifndef COLLET_TESTS_COMM_FLIGHT_H
-#define COLLET_TESTS_COMM_FLIGHT_H
+#ifndef COLLET_TESTS_API_FLIGHT_H
+#define COLLET_TESTS_API_FLIGHT_H
 
 #include "ranks.h"
 #include "rows.h"

@@ -2,8 +2,8 @@
  *
  * Every value is a function of (row, rank, index), so that any rank can compute all inputs. A row's buffers are
  * lists of blocks. Inputs are made from them, and the image that the outputs must equal, byte for byte. */
-#ifndef COLLET_TESTS_COMM_ROWS_H
-#define COLLET_TESTS_COMM_ROWS_H
+#ifndef COLLET_TESTS_API_ROWS_H
+#define COLLET_TESTS_API_ROWS_H
 
 #include <collet/collet.h>
 

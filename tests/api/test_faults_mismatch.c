@@ -54,10 +54,10 @@ static bool fill_row(enum form form, enum property property, const struct varian
 	*common = (struct call){ .form = form, .count = variant->count, .dtype = COLLET_I32, .op = COLLET_SUM };
 	*odd = *common;
 	switch (property) {
-	case COUNT: odd->count++; return traits->counts && !traits->listed;
-	case DTYPE: odd->dtype = COLLET_F32; return traits->counts;
-	case OP: odd->op = COLLET_MAX; return traits->combines;
-	case ROOT: odd->root = 1; return traits->rooted;
+	case COUNT: odd->count++; return traits->has_count && !traits->is_vector;
+	case DTYPE: odd->dtype = COLLET_F32; return traits->has_count;
+	case OP: odd->op = COLLET_MAX; return traits->is_reduction;
+	case ROOT: odd->root = 1; return traits->has_root;
 	case ALGORITHM:
 		common->algorithm = traits->algorithm;
 		odd->algorithm = traits->other_algorithm;
@@ -66,13 +66,13 @@ static bool fill_row(enum form form, enum property property, const struct varian
 		common->op = odd->op = COLLET_USER;
 		common->user_name = "mine";
 		odd->user_name = "theirs";
-		return traits->combines;
+		return traits->is_reduction;
 	case LISTED_COUNT:
 		/* The differing count must travel between the odd rank and another: where there is a root, between
 		 * it and the root. */
 		odd->more = 1;
-		odd->longer = traits->rooted && variant->odd != 0 ? variant->odd : (variant->odd + 1) % size;
-		return traits->listed;
+		odd->longer = traits->has_root && variant->odd != 0 ? variant->odd : (variant->odd + 1) % size;
+		return traits->is_vector;
 	case COLLECTIVE: odd->form = (form + 1) % FORMS; return true;
 	case CUT:
 		odd->segment_bytes = variant->count % 2 ? 4096 : 0;

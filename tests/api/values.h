@@ -1,6 +1,6 @@
 /* Converts elements of every dtype to numbers and back, as a plain program would read and round them. */
-#ifndef COLLET_TESTS_COMM_VALUES_H
-#define COLLET_TESTS_COMM_VALUES_H
+#ifndef COLLET_TESTS_API_VALUES_H
+#define COLLET_TESTS_API_VALUES_H
 
 #include <collet/collet.h>
 

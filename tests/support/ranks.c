@@ -25,9 +25,9 @@ extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 static void *thread_main(void *argument)
 {
-	struct held *held = argument;
-	rank_run(&held->rank, held->rank.run->body);
-	close(held->ending);
+	struct rank_slot *slot = argument;
+	rank_run(&slot->rank, slot->rank.run->body);
+	close(slot->own_end_fd);
 	return NULL;
 }
 
@@ -35,28 +35,28 @@ static void *thread_main(void *argument)
 
 static void *watch_main(void *argument)
 {
-	struct held *held = argument;
+	struct rank_slot *slot = argument;
 	char byte;
-	if (read(held->ordered, &byte, 1) == 1)
-		rank_end_stuck(&held->rank);
+	if (read(slot->own_order_fd, &byte, 1) == 1)
+		rank_end_stuck(&slot->rank);
 	return NULL;
 }
 
 /* Never returns. */
-static void process_main(struct held *held, pid_t parent)
+static void process_main(struct rank_slot *slot, pid_t parent)
 {
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
 		_exit(1);
 	static char name[64];
-	snprintf(name, sizeof(name), "rank %u of %u, process %d,", held->rank.rank, held->rank.size, (int)getpid());
+	snprintf(name, sizeof(name), "rank %u of %u, process %d,", slot->rank.rank, slot->rank.size, (int)getpid());
 	crash_tell(name);
 	pthread_t watcher;
-	if (pthread_create(&watcher, NULL, watch_main, held) != 0 || pthread_detach(watcher) != 0)
+	if (pthread_create(&watcher, NULL, watch_main, slot) != 0 || pthread_detach(watcher) != 0)
 		_exit(1);
-	rank_run(&held->rank, held->rank.run->body);
+	rank_run(&slot->rank, slot->rank.run->body);
 	/* The watcher blocks in a read that nothing may end: it ends with the process. */
-	if (!held->rank.leaks && __lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() != 0)
-		rank_check(&held->rank, false, "memory leaked");
+	if (!slot->rank.leaks && __lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() != 0)
+		rank_check(&slot->rank, false, "memory leaked");
 	_exit(0);
 }
 
@@ -75,8 +75,8 @@ static bool is_process(const struct ranks *ranks, uint32_t rank)
 
 static void prepare(struct ranks *ranks, uint32_t r)
 {
-	struct held *held = &ranks->held[r];
-	held->rank = (struct rank){
+	struct rank_slot *slot = &ranks->slots[r];
+	slot->rank = (struct rank){
 		.rank = r,
 		.size = ranks->options.size,
 		.options = &ranks->options,
@@ -84,36 +84,36 @@ static void prepare(struct ranks *ranks, uint32_t r)
 		.report = &ranks->shared->reports[r],
 		.run = ranks,
 	};
-	pthread_mutex_init(&held->rank.comm_lock, NULL);
-	pthread_mutex_init(&held->rank.report_lock, NULL);
+	pthread_mutex_init(&slot->rank.comm_lock, NULL);
+	pthread_mutex_init(&slot->rank.report_lock, NULL);
 	int ends[2];
 	make_pipe(ends);
-	held->ended = ends[0];
-	held->ending = ends[1];
-	held->order = held->ordered = -1;
+	slot->end_fd = ends[0];
+	slot->own_end_fd = ends[1];
+	slot->order_fd = slot->own_order_fd = -1;
 }
 
-static void start_process(struct ranks *ranks, struct held *held)
+static void start_process(struct ranks *ranks, struct rank_slot *slot)
 {
 	int ends[2];
 	make_pipe(ends);
-	held->ordered = ends[0];
-	held->order = ends[1];
+	slot->own_order_fd = ends[0];
+	slot->order_fd = ends[1];
 	fflush(NULL);
 	const pid_t parent = getpid();
-	held->pid = fork();
-	if (held->pid < 0)
+	slot->pid = fork();
+	if (slot->pid < 0)
 		fail_msg("fork: %s", strerror(errno));
-	if (held->pid == 0) {
+	if (slot->pid == 0) {
 		/* Open copies of the others' ends would hide their end from the test. */
 		for (uint32_t r = 0; r < ranks->options.size; r++)
-			if (&ranks->held[r] != held)
-				close(ranks->held[r].ending);
-		process_main(held, parent);
+			if (&ranks->slots[r] != slot)
+				close(ranks->slots[r].own_end_fd);
+		process_main(slot, parent);
 	}
-	close(held->ending);
-	close(held->ordered);
-	held->ending = held->ordered = -1;
+	close(slot->own_end_fd);
+	close(slot->own_order_fd);
+	slot->own_end_fd = slot->own_order_fd = -1;
 }
 
 /* Returns the transport to use. COLLET_TEST_INSTEAD=verbs replaces every transport that a test asks for.
@@ -141,7 +141,7 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 {
 	static atomic_uint runs;
 	assert_true(options->size >= 1 && options->size <= RANKS_MOST);
-	struct ranks *ranks = calloc(1, sizeof(*ranks) + options->size * sizeof(ranks->held[0]));
+	struct ranks *ranks = calloc(1, sizeof(*ranks) + options->size * sizeof(ranks->slots[0]));
 	assert_non_null(ranks);
 	ranks->options = *options;
 	const char *mode = getenv("COLLET_TEST_RANKS");
@@ -167,11 +167,11 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 	/* Processes first: a fork copies no other thread. */
 	for (uint32_t r = 0; r < options->size; r++)
 		if (is_process(ranks, r))
-			start_process(ranks, &ranks->held[r]);
+			start_process(ranks, &ranks->slots[r]);
 	for (uint32_t r = 0; r < options->size; r++) {
 		if (is_process(ranks, r))
 			continue;
-		const int error = pthread_create(&ranks->held[r].thread, NULL, thread_main, &ranks->held[r]);
+		const int error = pthread_create(&ranks->slots[r].thread, NULL, thread_main, &ranks->slots[r]);
 		if (error)
 			fail_msg("pthread_create: %s", strerror(error));
 	}
@@ -180,7 +180,7 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 
 pid_t ranks_pid(const struct ranks *ranks, uint32_t rank)
 {
-	return ranks->held[rank].pid;
+	return ranks->slots[rank].pid;
 }
 
 void *ranks_shared(struct ranks *ranks)
@@ -193,16 +193,16 @@ const struct rank_report *ranks_report(const struct ranks *ranks, uint32_t rank)
 	return &ranks->shared->reports[rank];
 }
 
-static bool has_ended(const struct held *held)
+static bool has_ended(const struct rank_slot *slot)
 {
-	struct pollfd end = { .fd = held->ended, .events = POLLIN };
+	struct pollfd end = { .fd = slot->end_fd, .events = POLLIN };
 	return poll(&end, 1, 0) == 1;
 }
 
 /* Waits until the rank has ended; false at the deadline. */
-static bool wait_for(const struct held *held, int64_t deadline_ns)
+static bool wait_for(const struct rank_slot *slot, int64_t deadline_ns)
 {
-	struct pollfd end = { .fd = held->ended, .events = POLLIN };
+	struct pollfd end = { .fd = slot->end_fd, .events = POLLIN };
 	for (;;) {
 		const int64_t left_ms = (deadline_ns - ranks_now_ns() + 999999) / 1000000;
 		const int ready = poll(&end, 1, left_ms > 0 ? (int)left_ms : 0);
@@ -218,7 +218,7 @@ static bool wait_for_all(struct ranks *ranks)
 		int64_t deadline_ns;
 		do {
 			deadline_ns = ranks_deadline(ranks);
-			if (wait_for(&ranks->held[r], deadline_ns))
+			if (wait_for(&ranks->slots[r], deadline_ns))
 				break;
 			if (deadline_ns == ranks_deadline(ranks))
 				return false;
@@ -230,26 +230,26 @@ static bool wait_for_all(struct ranks *ranks)
 static void end_all_stuck(struct ranks *ranks)
 {
 	for (uint32_t r = 0; r < ranks->options.size; r++) {
-		struct held *held = &ranks->held[r];
-		if (has_ended(held))
+		struct rank_slot *slot = &ranks->slots[r];
+		if (has_ended(slot))
 			continue;
-		held->rank.report->end = RANK_STUCK;
-		if (!held->pid)
-			rank_end_stuck(&held->rank);
-		else if (write(held->order, "", 1) != 1)
+		slot->rank.report->end = RANK_STUCK;
+		if (!slot->pid)
+			rank_end_stuck(&slot->rank);
+		else if (write(slot->order_fd, "", 1) != 1)
 			fprintf(stderr, "rank %u does not listen: %s\n", r, strerror(errno));
 	}
 	const int64_t deadline_ns = ranks_now_ns() + (int64_t)GRACE_MS * 1000000 * SLOWNESS;
 	uint32_t ended = 0;
-	while (ended < ranks->options.size && wait_for(&ranks->held[ended], deadline_ns))
+	while (ended < ranks->options.size && wait_for(&ranks->slots[ended], deadline_ns))
 		ended++;
 	if (ended == ranks->options.size)
 		return;
 	for (uint32_t r = 0; r < ranks->options.size; r++) {
-		const struct held *held = &ranks->held[r];
-		if (held->pid) {
-			kill(held->pid, SIGKILL);
-		} else if (!has_ended(held)) {
+		const struct rank_slot *slot = &ranks->slots[r];
+		if (slot->pid) {
+			kill(slot->pid, SIGKILL);
+		} else if (!has_ended(slot)) {
 			fprintf(stderr, "rank %u is a thread that even an abort does not end: the test cannot go on\n",
 				r);
 			abort();
@@ -258,17 +258,17 @@ static void end_all_stuck(struct ranks *ranks)
 }
 
 /* Collects a rank that has ended, or is about to: its last descriptor is closed. */
-static void collect(struct held *held)
+static void collect(struct rank_slot *slot)
 {
-	struct rank_report *report = held->rank.report;
-	if (!held->pid) {
-		pthread_join(held->thread, NULL);
+	struct rank_report *report = slot->rank.report;
+	if (!slot->pid) {
+		pthread_join(slot->thread, NULL);
 		if (report->end != RANK_STUCK)
 			report->end = RANK_RETURNED;
 		return;
 	}
 	int status;
-	while (waitpid(held->pid, &status, 0) != held->pid)
+	while (waitpid(slot->pid, &status, 0) != slot->pid)
 		if (errno != EINTR)
 			fail_msg("waitpid: %s", strerror(errno));
 	report->code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
@@ -286,7 +286,7 @@ bool ranks_wait(struct ranks *ranks)
 	if (ranks->stuck)
 		end_all_stuck(ranks);
 	for (uint32_t r = 0; r < ranks->options.size; r++)
-		collect(&ranks->held[r]);
+		collect(&ranks->slots[r]);
 	ranks->waited = true;
 	return !ranks->stuck;
 }
@@ -314,11 +314,11 @@ void ranks_free(struct ranks **ranks)
 		return;
 	ranks_wait(gone);
 	for (uint32_t r = 0; r < gone->options.size; r++) {
-		close(gone->held[r].ended);
-		if (gone->held[r].order >= 0)
-			close(gone->held[r].order);
-		pthread_mutex_destroy(&gone->held[r].rank.comm_lock);
-		pthread_mutex_destroy(&gone->held[r].rank.report_lock);
+		close(gone->slots[r].end_fd);
+		if (gone->slots[r].order_fd >= 0)
+			close(gone->slots[r].order_fd);
+		pthread_mutex_destroy(&gone->slots[r].rank.comm_lock);
+		pthread_mutex_destroy(&gone->slots[r].rank.report_lock);
 	}
 	munmap(gone->shared, gone->shared_bytes);
 	free(gone);

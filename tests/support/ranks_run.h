@@ -39,14 +39,14 @@ struct shared {
 };
 
 /* The test's part of one rank. */
-struct held {
+struct rank_slot {
 	struct rank rank;
 	pid_t pid;                   /* 0: a thread */
 	pthread_t thread;
-	int ended;                   /* reads as end of file when the rank has ended */
-	int ending;                  /* the rank's own end of it */
-	int order;                   /* watched by a process: a byte means that the deadline has passed */
-	int ordered;                 /* the process's own end of it */
+	int end_fd;                  /* reads as end of file when the rank has ended */
+	int own_end_fd;              /* the rank's own end of it */
+	int order_fd;                /* watched by a process: a byte means that the deadline has passed */
+	int own_order_fd;            /* the process's own end of it */
 };
 
 struct ranks {
@@ -58,7 +58,7 @@ struct ranks {
 	struct shared *shared;
 	size_t shared_bytes;
 	bool waited, stuck;
-	struct held held[];
+	struct rank_slot slots[];
 };
 
 static inline int64_t ranks_now_ns(void)
