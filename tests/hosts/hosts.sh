@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Several hosts on one machine: network namespaces, each with a name, an address and processes of its own, on one bridge.
-# collet must find out by itself which ranks share a host.
+# Tests several hosts on one machine: network namespaces on one bridge, each with a name, an address and processes of
+# its own. collet must detect which ranks share a host.
 #
 #   hosts.sh check4|check6|ragged|kill|cut COLLET-RUN HOSTS-MAIN
 #   hosts.sh rate COLLET-RUN COLLET-BENCH [RATE]
@@ -8,13 +8,13 @@
 #
 # check4, check6  every algorithm of every collective on 3 hosts of 2 ranks, over IPv4 and IPv6
 # ragged          the same on hosts of 3, 1 and 2 ranks
-# kill            all processes of a host are killed: all other ranks are told that one of its ranks is lost
-# cut             a host's cable is pulled: the same, by keep-alive
-# rate            a measurement: all-reduce, all-gather and reduce-scatter of 16 MiB on 2 hosts of 4 ranks whose links carry
-#                 so much (1gbit), by a ring along the ranks and one along the hosts. By the model links alone count: the
-#                 former sends 7/4 or 7/8 of the bytes through each, the latter 2/2 or 4/8, so 1.75 times the time
-# speed           what is chosen for links of 1 Gbit/s, which veths' word is not taken against, and for 10 Gbit/s, which a
-#                 tuning says: not the same; and over links of 1 Gbit/s the former is the faster
+# kill            kills all processes of a host: every other rank reports the loss of one of its ranks
+# cut             pulls a host's cable: the same, by keep-alive
+# rate            measures all-reduce, all-gather and reduce-scatter of 16 MiB on 2 hosts of 4 ranks with links of RATE
+#                 (1gbit), by a ring along the ranks and one along the hosts. In the model only links count. The former
+#                 sends 7/4 or 7/8 of the bytes through each, the latter 2/2 or 4/8, so 1.75 times the time
+# speed           compares the choices for links of 1 Gbit/s (a veth's own speed is not believed) and of 10 Gbit/s
+#                 (set by a tuning): they differ, and over links of 1 Gbit/s the former is faster
 # Skipped (77) where namespaces cannot be made: not root, no ip(8), no veth.
 set -euo pipefail
 what=$1 run=$2 main=$3
@@ -57,8 +57,8 @@ done
 unset COLLET_HOST_ID COLLET_INTERFACE COLLET_STORE COLLET_ALGORITHM COLLET_TRANSPORT COLLET_DETERMINISTIC
 export COLLET_SECRET=hosts-of-one-machine COLLET_JOB=$job COLLET_RENDEZVOUS_TIMEOUT=60
 
-# on HOST COMMAND...: there, under a name of its own; and on a core, for hosts of one machine do not know that they share
-# its cores, and would spin on them.
+# on HOST COMMAND...: runs the command there, under a name of its own, on one core: hosts of one machine do not know
+# that they share its cores, and would spin on them.
 on() {
 	local host=$1 core
 	shift
@@ -67,7 +67,7 @@ on() {
 		taskset -c "$core" "$@"
 }
 
-# start HOST ADDRESS ARGUMENT...: collet-run with two ranks, in the background; what it says goes to $folder/hostN.
+# start HOST ADDRESS ARGUMENT...: collet-run with two ranks, in the background; its output goes to $folder/hostN.
 start() {
 	local host=$1 address=$2
 	shift 2
@@ -83,7 +83,7 @@ check_all() {
 	[ "$(cat "$folder"/host? | grep -c ' of 6 on 3 hosts: .* are right$')" -eq 6 ] || fail 'not six ranks say that all is right'
 }
 
-# Without collet-run, which starts as many ranks on each host: by a launcher's variables.
+# Starts ranks by a launcher's variables, as collet-run starts equally many ranks on each host.
 check_ragged() {
 	local counts=(3 1 2) host local rank=0
 	pids=()
@@ -99,8 +99,8 @@ check_ragged() {
 	[ "$(cat "$folder"/host? | grep -c ' of 6 on 3 hosts: .* are right$')" -eq 6 ] || fail 'not six ranks say that all is right'
 }
 
-# lose MOST-MS COMMAND...: all loop; the command takes host 2 away; ranks 0 to 3 are told, and in time. Rank 0 says when all
-# go; before that somebody may have warned of something, as of a wait that is long on a busy machine.
+# lose MOST-MS COMMAND...: all ranks loop, the command removes host 2, and ranks 0 to 3 must report the loss in time.
+# Rank 0 says when all have started. Warnings may come before that, as of a long wait on a busy machine.
 lose() {
 	local i most=$1 began
 	shift
@@ -121,8 +121,8 @@ lose() {
 	echo "all four ranks knew after $took ms"
 }
 
-# measure COLLECTIVE [ALGORITHM]: on rank 0, what was taken (chosen, if none is named) and the median of 5 calls of 16 MiB
-# in us. A core for each host, which then knows that it has no more.
+# measure COLLECTIVE [ALGORITHM]: prints rank 0's algorithm (chosen, if none is named) and the median of 5 calls of 16
+# MiB in us. Each host has one core, and knows that it has no more.
 measure() {
 	local host cores=("$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$(taskset -cp $$ | sed 's/.*[:, -]//')")
 	for host in 1 0; do
@@ -135,14 +135,14 @@ measure() {
 	awk '$3 == "f32" { print $5, $8 }' "$folder/host0"
 }
 
-# median ALGORITHM: of its measurements on standard input, in us.
+# median ALGORITHM: prints the median of its measurements on standard input, in us.
 median() {
 	awk -v algorithm="$1" '$1 == algorithm { print $2 }' | sort -n |
 		awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
 }
 
-# compare COLLECTIVE FLAT HOSTED TIMES: in turns. FLAT takes TIMES as long as HOSTED, a fifth more or less, and what is
-# chosen no more than a tenth longer.
+# compare COLLECTIVE FLAT HIERARCHICAL TIMES: measures both in turns. FLAT must take TIMES as long as HIERARCHICAL, plus
+# or minus a fifth, and the chosen algorithm at most a tenth longer.
 compare() {
 	local i chosen
 	for i in 1 2 3; do
@@ -175,8 +175,8 @@ compare_over_slow_links() {
 	compare reduce_scatter ring hierarchical 1.75
 }
 
-# A tuning of the links that the hosts would take of the built-in one, which is measured anew now and then; fast: and of a
-# network.
+# Writes a tuning with the links that the hosts would take from the built-in one, which is measured again now and then.
+# fast: also with a network link.
 write_tuning() {
 	cat <<-'text'
 		collet-tuning 2
@@ -233,7 +233,7 @@ choose_by_speed() {
 		fail 'what is chosen for 1 Gbit/s is slower there'
 }
 
-# The first to go, collet-run, may take the others along before it is their turn.
+# collet-run is the first to be killed, and may end the others before their turn.
 kill_host() { ip netns pids "$job-2" | xargs kill -9 2>/dev/null || true; }
 cut_host() { ip -n "$job-switch" link set port2 down; }
 

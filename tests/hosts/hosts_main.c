@@ -1,9 +1,9 @@
-/* What hosts.sh starts on each of its hosts, by collet-run.
+/* Program that hosts.sh starts on each of its hosts, by collet-run.
  *
- * check HOSTS   the ranks found so many hosts by themselves; every algorithm of every collective gives the right result
- * loop          all-reduces until one fails, and says why: somebody will kill a host. Prints "going" first
+ * check HOSTS   tests that the ranks detect so many hosts, and that every algorithm of every collective is right
+ * loop          runs all-reduces until one fails, as hosts.sh kills a host, and prints why. Prints "going" first
  *
- * Exit status 0: as it should be. */
+ * Exit status 0: the test passed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static int complain(const struct self *self, const char *what)
 	return 1;
 }
 
-/* Each rank is its share of its host; all shares together are the hosts. */
+/* Counts the hosts: each rank adds one over the number of its host's ranks. */
 static int count_hosts(const struct self *self, double *hosts)
 {
 	const double share = 1.0 / collet_comm_local_size(self->comm);
@@ -35,7 +35,7 @@ static int count_hosts(const struct self *self, double *hosts)
 	return 0;
 }
 
-/* Rank r's element i. */
+/* Returns element i of rank r. */
 static int32_t value(uint32_t r, uint64_t i)
 {
 	return (int32_t)(r * 1000003u + (uint32_t)i * 7u);
@@ -72,7 +72,7 @@ static collet_status call(const struct self *self, const char *collective, uint6
 	return collet_alltoall(c, self->send, self->recv, count, COLLET_I32, how);
 }
 
-/* What recv's element i is to be. */
+/* Returns the expected element i of recv. */
 static int32_t wanted(const struct self *self, const char *collective, uint64_t count, uint32_t root, uint64_t i)
 {
 	if (strcmp(collective, "allreduce") == 0 || strcmp(collective, "reduce") == 0)
@@ -143,7 +143,7 @@ static int check(const struct self *self, int hosts)
 	return 0;
 }
 
-/* What the survivors are told is for hosts.sh to look at. */
+/* hosts.sh checks the survivors' sentences. */
 static int loop(const struct self *self)
 {
 	collet_status status = collet_barrier(self->comm, NULL);

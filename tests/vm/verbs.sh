@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Ranks that talk by verbs, inside the machine of vm: even ones on rxe0 (10.77.0.1), odd ones on rxe1 (10.77.0.2), as if
-# on two hosts; in one of iWARP (vm -d siw) on siw0 and siw1.
+# Tests ranks that use verbs, inside the machine of vm. Even ones use rxe0 (10.77.0.1), odd ones rxe1 (10.77.0.2), as if
+# on two hosts. In a machine with iWARP (vm -d siw) they use siw0 and siw1.
 #
 #   verbs.sh CHECK...
 #
 # all:N   every algorithm of every collective on N ranks
-# lean    the same on 4 of which each has at most one wide conduit
+# lean    the same on 4 of which each has at most one wide endpoint
 # rails   the same on 2 that use both devices
 # lossy   the same on 2, over a cable that loses 1 % and delays by 1 ms; and over TCP
-# limit   the same on 2, by a user who may lock 64 KiB: large messages are staged, and a warning says what to raise
-# leak    the same on 2: all that was made is gone afterwards
-# apart   RDMA does not cross the cable, and TCP does: pairs that may use either use TCP
-# kill    a rank is killed amidst its calls: all others are told who is lost
-# down    the cable is pulled: both ends are told, one at least in its adapter's words
-# removed the adapters are taken out (the last check: they do not come back): both ends are told that the port is gone
+# limit   the same on 2, as a user who may lock 64 KiB: large messages use staging, and a warning says what to raise
+# leak    the same on 2: all objects are freed afterwards
+# apart   RDMA does not cross the cable, TCP does: pairs that may use either use TCP
+# kill    kills a rank during its calls: all others report who is lost
+# down    pulls the cable: both ends fail, at least one in its adapter's words
+# removed removes the adapters (the last check: they do not come back): both ends report that the port is gone
 # ratio   an all-reduce of 2 takes at most 1.3 (1 MiB) and 1.5 (8 bytes) of the time of an exchange by hand
-# alone   (iWARP) without librdmacm its devices are refused by name if verbs is asked for, else passed over
+# alone   (iWARP) without librdmacm its devices are refused by name if verbs is asked for, else not used
 # train   some steps of training on 2 give the same parameters, bit for bit, as over TCP
 #
-# Needs MODULE, the file of the module, MAIN, hosts_main, for train TRAIN, collet-train, for ratio BENCH, collet-bench.
+# Variables: MODULE, the file of the module; MAIN, hosts_main; TRAIN, collet-train (train); BENCH, collet-bench (ratio).
 set -euo pipefail
 folder=
 trap 'rm -rf "$folder"' EXIT
@@ -30,7 +30,7 @@ export COLLET_LOG=warn
 kind=rxe
 [ ! -e /sys/class/infiniband/siw0 ] || kind=siw
 
-# start N ARGUMENT...: ranks 0 to N-1, odd ones on the second host; what they say goes to $folder/rankR.
+# start N ARGUMENT...: starts ranks 0 to N-1, odd ones on the second host; their output goes to $folder/rankR.
 start() {
 	local size=$1 rank host
 	shift
@@ -53,13 +53,13 @@ check() {
 	[ "$(cat "$folder"/rank? | grep -c " of $size on 2 hosts: .* are right$")" -eq "$size" ] || fail "not all $size say that all is right"
 }
 
-# Rank 0 says it when all go; before that it may have warned of something, as of a wait that is long in a slow machine.
+# Rank 0 says when all have started. Warnings may come before that, as of a long wait in a slow machine.
 await_going() {
 	timeout 240 grep -qx going <(tail -n +1 -s 0.1 -f --pid="${pids[0]}" "$folder/rank0") || fail 'rank 0 does not get going'
 }
 
-# lose N LOST COMMAND...: N ranks loop, and the command takes one of them away; all others (LOST: none is) are told so in
-# time: the longest wait, for connections that are silent, is half of it.
+# lose N LOST COMMAND...: N ranks loop, and the command removes rank LOST, or none. All others must report that in time:
+# the longest wait, for silent connections, is half of it.
 lose() {
 	local size=$1 lost=$2 rank began took
 	shift 2
@@ -78,7 +78,7 @@ lose() {
 	echo "all knew after $took ms"
 }
 
-# says WHAT STATE: a rank names its adapter, and the other's, what it said, and how its port is.
+# says WHAT STATE: checks that a rank names its adapter, the other's, the reported error, and the state of its port.
 says() {
 	grep -qiE "verbs: .* rank [01] on .*: ${kind}[01] port 1(, GID 1)? \(10\.77\.0\.[12]\) to 10\.77\.0\.[12]:? ($1); the port is ($2)" \
 		"$folder"/rank?
@@ -114,7 +114,7 @@ limit() {
 	grep -q 'raise the limit of locked memory' "$folder"/rank? || fail 'no warning says what to raise'
 }
 
-# What a process has left the kernel frees soon after its end.
+# The kernel frees a process's objects soon after its end.
 leak() {
 	local before
 	before=$(rdma resource show)
@@ -130,7 +130,7 @@ kill_one() {
 	[ "$(cat "$folder"/rank? | grep -cE '^rank [01]: COLLET_ERR_PEER_LOST: .*rank 2 ')" -eq 2 ] || fail 'who is lost is not said'
 }
 
-# Both adapters notice, soon, that there is a cable again.
+# Both adapters soon detect the cable again.
 plug_cable() {
 	local i
 	ip link set net1 up
@@ -140,14 +140,14 @@ plug_cable() {
 	done
 }
 
-# An adapter that cannot send says so at once, one that merely hears nothing when its retries are over.
+# An adapter that cannot send fails immediately; one that gets no reply fails after its retries.
 pull_cable() {
 	lose 2 -1 ip link set net1 down
 	plug_cable
 	says '.* error .*|transport retry counter exceeded.*' '.*' || fail 'neither names the adapter and what it said'
 }
 
-# A device with its network interface, which goes when nobody has it open any more.
+# Removes a device with its network interface, which goes when nobody has it open any more.
 take_out() { timeout 100 ip link del net1 & taken=$!; }
 
 removed() {
@@ -158,10 +158,10 @@ removed() {
 	for i in 0 1; do ! rdma link show ${kind}$i/1 2>/dev/null | grep -q . || fail "${kind}$i is still there"; done
 }
 
-# member NAME BYTES: of the object about so many bytes.
+# member NAME BYTES: prints this member of the JSON object about so many bytes.
 member() { sed -n "s/.*\"bytes\":$2,.*\"$1\":\([0-9.e+]*\).*/\1/p"; }
 
-# Both are of this machine and this minute, in turns, so what their emulation costs falls out of the ratio.
+# Both run on this machine in the same minute, in turns, so the cost of emulation cancels in the ratio.
 ratio() {
 	local bytes round most median
 	local -A ratios=() mosts=([8]=1.5 [1048576]=1.3)
@@ -193,7 +193,7 @@ alone() {
 	COLLET_TRANSPORT= check 2
 }
 
-# What is learnt does not matter here, so the set is one that needs no files.
+# Accuracy does not matter here, so the data set is one that needs no files.
 train() {
 	local transport rank
 	program=$TRAIN
