@@ -150,10 +150,10 @@ compare() {
 		measure "$1" "$3" >>"$folder/$1"
 	done
 	chosen=$(measure "$1")
-	awk -v what="$1" -v flat="$2" -v hosted="$3" -v long="$(median "$2" <"$folder/$1")" \
+	awk -v what="$1" -v flat="$2" -v hierarchical="$3" -v long="$(median "$2" <"$folder/$1")" \
 		-v short="$(median "$3" <"$folder/$1")" -v times="$4" -v chosen="${chosen% *}" -v took="${chosen#* }" 'BEGIN {
 		printf "%s of 16 MiB: %s %.0f ms, %s %.0f ms: %.2f times as long, the model says %.2f; chosen is %s, %.0f ms\n",
-			what, flat, long / 1e3, hosted, short / 1e3, long / short, times, chosen, took / 1e3
+			what, flat, long / 1e3, hierarchical, short / 1e3, long / short, times, chosen, took / 1e3
 		exit long / short < 0.8 * times || long / short > 1.2 * times || took > 1.1 * short }' ||
 		fail "the model is more than a fifth off, or what is chosen takes longer than $3"
 }
