@@ -1,6 +1,6 @@
 /* Large collectives that only move, of GPU memory that a transport reaches itself: they give what they give on the
  * host, what is reached is not copied by anybody, and what is not, or cannot be for once, comes by way of the host. The
- * transport is the one of test_registered.c; it takes what is longer than 16 KiB. */
+ * transport is the one of test_p2p_gpudirect.c; it takes what is longer than 16 KiB. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>

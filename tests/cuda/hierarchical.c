@@ -1,4 +1,4 @@
-#include "hosts.h"
+#include "hierarchical.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "sample.h"
-#include "seats.h"
+#include "kernels/kernel_ranks.h"
 
 enum { RANKS = 3, LAST = RANKS - 1, LAUNCHES = 6, OFTEN = 8, STOPPED = 1 };
 

@@ -1,5 +1,5 @@
 /* Ranks of a launch of the executor kernel, without communicators: memory, windows and tapes on GPUs; the launch. */
-#include "seats.h"
+#include "kernels/kernel_ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

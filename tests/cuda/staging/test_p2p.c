@@ -2,7 +2,7 @@
  * ones need no more page-locked memory than some cells, and are copied while they travel; and whatever becomes of one,
  * what it had is free for the next.
  *
- * By way of the host's memory, since ranks whose program has not used a GPU when they meet know of none. "pulled": the
+ * By way of the host's memory, since ranks whose program has not used a GPU when they meet know of none. "ipc-get": the
  * same of ranks that have, so long messages between GPUs go past it. */
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -465,7 +465,7 @@ static void fail_once(struct rank *rank)
 static void what_the_driver_refuses_is_said_on_both_sides(void **state)
 {
 	if (pulled)
-		skip();              /* another copy is the first one then: test_pulled.c */
+		skip();              /* another copy is the first one then: test_ipc_get.c */
 	/* Before all of the other's message can have gone, which would be its call's end. */
 	static const struct failure failures[] = {
 		{"cuMemcpyAsync:1:1", "copying a message from the GPU: CUDA_ERROR_INVALID_VALUE"},
@@ -579,7 +579,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_rank_that_dies_is_named),
 		cmocka_unit_test(what_is_given_up_leaves_nothing),
 	};
-	pulled = argc > 1 && strcmp(argv[1], "pulled") == 0;
+	pulled = argc > 1 && strcmp(argv[1], "ipc-get") == 0;
 	cmocka_set_test_filter(argc > 1 + pulled ? argv[1 + pulled] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 #include <collet/tools.h>
 
-#include "hosts.h"
+#include "hierarchical.h"
 #include "sample.h"
 
 static bool call_on_gpu(struct gpu *gpu, const struct row *row, const void *send, void *recv)

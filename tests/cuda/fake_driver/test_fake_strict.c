@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "loaded.h"
+#include "loaded_kernels.h"
 #include "ranks.h"
 
 enum { BYTES = 4096 };

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "hosts.h"
+#include "hierarchical.h"
 #include "losses.h"
 #include "sample.h"
 

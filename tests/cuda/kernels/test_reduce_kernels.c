@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "core/types.h"
-#include "loaded.h"
+#include "loaded_kernels.h"
 #include "reduce/reduce.h"
 
 enum { POOL = 96 << 10, SPANS = 48, MOST_COUNT = 300 };

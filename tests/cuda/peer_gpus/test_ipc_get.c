@@ -1,6 +1,6 @@
 /* Long messages from GPU to GPU: what the receiver cannot get at, or reads wrong, comes by way of the host after all,
  * and the log says so once; what it keeps open is bounded; and whoever is lost meanwhile is named. What they bring is
- * test_messages.c's matter, and memory that was freed test_freed.c's. */
+ * test_p2p.c's matter, and memory that was freed test_freed_memory.c's. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -14,7 +14,7 @@
 #include <collet/tools.h>
 
 #include "api/comm.h"
-#include "hosts.h"
+#include "hierarchical.h"
 
 /* Whose part inside the host is the GPU's sends its leader where its buffers are, and no more. */
 enum { OFFER_MOST_BYTES = 8 << 10 };

@@ -1,13 +1,13 @@
 /* How fast the fold kernels are, beside a copy within the GPU's memory: one JSON object a row, for scripts/gpu-check.
  * Times are the GPU's, by events. Buffers of so many bytes each, which should be more than its cache holds.
- *   measure_fold BYTES */
+ *   measure_reduce BYTES */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/types.h"
-#include "loaded.h"
+#include "loaded_kernels.h"
 
 enum { REPEATS = 10, BUFFERS = 4 };
 
@@ -107,11 +107,11 @@ int main(int argc, char **argv)
 	struct bench bench = { .bytes = argc > 1 ? strtoull(argv[1], NULL, 10) / 64 * 64 : 0 };
 	double copy = 0;
 	if (bench.bytes == 0) {
-		fputs("measure_fold BYTES: how large each buffer is\n", stderr);
+		fputs("measure_reduce BYTES: how large each buffer is\n", stderr);
 		return 2;
 	}
 	if (!start(&bench)) {
-		fprintf(stderr, "measure_fold: the GPU cannot be used: %s\n", collet_last_error());
+		fprintf(stderr, "measure_reduce: the GPU cannot be used: %s\n", collet_last_error());
 		return 1;
 	}
 	bool fine = true;
@@ -125,6 +125,6 @@ int main(int argc, char **argv)
 				bench.bytes, gbs, copy > 0 ? gbs / copy : 0);
 	}
 	if (!fine)
-		fprintf(stderr, "measure_fold: %s\n", collet_last_error());
+		fprintf(stderr, "measure_reduce: %s\n", collet_last_error());
 	return !end(&bench) || !fine;
 }

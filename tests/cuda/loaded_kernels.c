@@ -1,4 +1,4 @@
-#include "loaded.h"
+#include "loaded_kernels.h"
 
 static bool start(struct loaded *loaded, int ordinal, bool (*begin)(struct program *program, int device))
 {

@@ -1,6 +1,6 @@
-/* Programs whose CUDA contexts are of their own making (cuCtxCreate), beside a GPU's primary one: collet's calls work
- * in them. Contexts have nothing in common on the stand-in (test_strict.c): a kernel that reads what another's has is a
- * fault. */
+/* Programs that make their own CUDA contexts (cuCtxCreate), beside a GPU's primary one: collet's calls work in them.
+ * On the fake driver, contexts share nothing (test_fake_strict.c): a kernel that reads another context's memory
+ * faults. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 
 #include "ranks.h"
 #include "sample.h"
-#include "seats.h"
+#include "kernels/kernel_ranks.h"
 
 /* How rows are run. */
 struct plan {
