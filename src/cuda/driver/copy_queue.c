@@ -76,7 +76,8 @@ collet_status collet_copy_queue_acquire(struct collet_copy_streams *copy_streams
 	return found ? COLLET_OK : make(copy_streams->cuda, copy_stream, queue);
 }
 
-/* *ended: it may be used again. false: nobody knows what of it is under way. */
+/* Waits for the queue's copies. *ended: the queue can be used again; otherwise it is freed. Returns false if it is
+ * unknown what still runs. */
 static bool drain(const struct collet_cuda *cuda, struct collet_copy_queue *queue, bool *ended)
 {
 	*ended = false;
@@ -85,7 +86,7 @@ static bool drain(const struct collet_cuda *cuda, struct collet_copy_queue *queu
 		collet_copy_queue_destroy(cuda, queue, false);
 		return collet_cuda_context_is_destroyed(result);
 	}
-	/* A wait that fails says that nothing runs there any more. */
+	/* A failed wait means that nothing runs there any more. */
 	*ended = cuda->cuStreamSynchronize(queue->stream) == CU_OK && !queue->failed;
 	const int mode = queue->capture_mode;
 	if (*ended)

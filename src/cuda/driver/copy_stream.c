@@ -13,7 +13,7 @@ void collet_copy_streams_init(struct collet_copy_streams *copy_streams, const st
 
 static void free_copier(const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream)
 {
-	/* The program may have destroyed its context, and the stream with it: then there is nothing left to free. */
+	/* The program may have destroyed the context, and the stream with it. Then nothing is left to free. */
 	const bool entered = copy_stream->stream && collet_cuda_push_context(cuda, copy_stream->context) == CU_OK;
 	if (entered)
 		(void)cuda->cuStreamDestroy(copy_stream->stream);
@@ -40,7 +40,7 @@ void collet_copy_streams_deinit(struct collet_copy_streams *copy_streams)
 	*copy_streams = (struct collet_copy_streams){ 0 };
 }
 
-/* Memory of no context (pools, mappings) is copied in its GPU's primary one. */
+/* Memory without a context (pools, mappings) is copied in the primary context of its GPU. */
 static collet_status make_copier(const struct collet_cuda *cuda, const struct collet_pointer_attributes *attributes,
 	struct collet_copy_stream **made)
 {

@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 
-/* 0: it has none of that. */
+/* Returns 0 if the device lacks the attribute. */
 static int device_attribute(const struct collet_cuda *cuda, int ordinal, int attribute)
 {
 	cu_device device;
@@ -14,7 +14,7 @@ static int device_attribute(const struct collet_cuda *cuda, int ordinal, int att
 	return told ? value : 0;
 }
 
-/* Whole pages are exported: those that the memory lies in. An allocation of the driver's has them to itself. */
+/* Exports the whole pages that the memory lies in. No two allocations of the driver share a page. */
 collet_status collet_dmabuf_export(const struct collet_cuda *cuda, const struct collet_pointer_attributes *attributes,
 	const void *memory, size_t bytes, int *fd, uint64_t *offset)
 {
@@ -24,7 +24,7 @@ collet_status collet_dmabuf_export(const struct collet_cuda *cuda, const struct 
 	const size_t whole = (before + bytes + page - 1) / page * page;
 	if (!device_attribute(cuda, attributes->ordinal, CU_DEVICE_HAS_DMABUF))
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "GPU %d has no dma-bufs", attributes->ordinal);
-	/* Else what an adapter has written, and said to have, might come after a kernel that reads it. */
+	/* Otherwise data that an adapter has reported as written might arrive after a kernel reads it. */
 	if (device_attribute(cuda, attributes->ordinal, CU_DEVICE_RDMA_WRITES_ORDERING) < CU_RDMA_ORDERING_OWNER)
 		return collet_fail(
 			COLLET_ERR_UNSUPPORTED, "GPU %d does not keep adapters' writes in order", attributes->ordinal);

@@ -1,4 +1,4 @@
-/* Opening libcuda.so.1, and what its errors mean. */
+/* Opens libcuda.so.1 and translates its errors. */
 #include "cuda/driver/driver.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 static const char library[] = "libcuda.so.1";
 
-/* Its symbol is looked up by dlsym(); all others are asked of it, by the version of the interface that is meant. */
+/* dlsym() finds this symbol. All others are looked up through it, by interface version. */
 typedef cu_result look_up_function(const char *name, void **function, int version, uint64_t flags, int *found);
 
 static const struct {
@@ -22,13 +22,14 @@ static const struct {
 #undef SLOT
 };
 
-/* A pointer to data that is known to point to code: C has no cast between them, POSIX has them alike. */
+/* Copies a data pointer into a function pointer: C has no cast between them, but POSIX gives them one
+ * representation. */
 static void take_address(void *slot, const void *address)
 {
 	memcpy(slot, &address, sizeof(address));
 }
 
-/* The first function that the driver does not have; NULL: none is missing. */
+/* Returns the first function that the driver lacks; NULL if all were found. */
 static const char *find_functions(struct collet_cuda *cuda, void *module)
 {
 	look_up_function *look_up;
@@ -138,7 +139,7 @@ void collet_cuda_restore_capture(const struct collet_cuda *cuda, int mode)
 	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* The outermost's: within it nothing changes. */
+/* The capture mode before the outermost push; nested pushes do not change it. */
 static _Thread_local struct {
 	unsigned depth;
 	int mode;

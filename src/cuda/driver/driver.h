@@ -1,4 +1,4 @@
-/* The CUDA driver, opened at run time: the library links none, and works the same where there is none. */
+/* The CUDA driver, opened at run time: the library links none, and works without it. */
 #ifndef COLLET_CUDA_DRIVER_DRIVER_H
 #define COLLET_CUDA_DRIVER_DRIVER_H
 
@@ -7,12 +7,12 @@
 #include "core/log.h"
 #include "cuda/driver/driver_api.h"
 
-/* CUDA 12.0: the first driver with every function below by one name. */
+/* CUDA 12.0 is the first driver that has every function below under one name. */
 enum { COLLET_CUDA_MIN_VERSION = 12000 };
 
-/* One a context. Zeroed: no driver. Read-only once opened, so any thread may call through it. */
+/* One per library context; zeroed if there is no driver. Read-only once opened, so any thread may call through it. */
 struct collet_cuda {
-	void *module;        /* NULL: no driver, or not one that can be used */
+	void *module;        /* NULL if there is no usable driver */
 	int version;         /* 1000 x major + 10 x minor */
 	char unavailable_reason[160]; /* why module is NULL, for people */
 #define COLLET_CUDA_SLOT(name, arguments) cu_result(*name) arguments;
@@ -20,34 +20,33 @@ struct collet_cuda {
 #undef COLLET_CUDA_SLOT
 };
 
-/* Opens libcuda.so.1 unless COLLET_CUDA says no. That there is none is no error: cuda->absent says so. It is not
- * initialised, which takes long and is the caller's to do before it has any memory of a GPU. */
+/* Opens libcuda.so.1 unless COLLET_CUDA says no. A missing driver is no error: cuda->unavailable_reason says why. Does
+ * not initialise the driver: that takes long, and the caller must do it before it has GPU memory. */
 collet_status collet_cuda_open(struct collet_cuda *cuda, const struct collet_log *log);
-void collet_cuda_close(struct collet_cuda *cuda);  /* a zeroed one is fine */
+void collet_cuda_close(struct collet_cuda *cuda);  /* a zeroed object is allowed */
 
-/* COLLET_ERR_SYSTEM, with what was tried and the driver's own words; COLLET_ERR_MEMORY if the GPU has none left. */
+/* Returns COLLET_ERR_SYSTEM, or COLLET_ERR_MEMORY if the GPU is out of memory. The sentence says what was tried, and
+ * what the driver says. */
 collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result, const char *what);
 
-/* A stream of the library's own, in the current context. It is of the highest priority, not for haste: the program's
- * streams may wait for what this one does, by a word of which the driver knows nothing, and a GPU has few queues for
- * its streams; but those of one priority are not put into a queue with those of another. */
+/* Creates a stream of highest priority in the current context. The reason is not speed: the program's streams may wait
+ * for this one through a memory word, which the driver does not see as a dependency. A GPU has few hardware queues, and
+ * streams of different priorities never share one. */
 cu_result collet_cuda_create_stream(const struct collet_cuda *cuda, cu_stream *stream);
 
-/* What the thread asks of the driver spoils no capture, its own or others', until the second is given what the first
- * has returned. */
+/* Lets the thread call the driver without invalidating any capture, until restore_capture gets the returned mode. */
 int collet_cuda_relax_capture(const struct collet_cuda *cuda);
 void collet_cuda_restore_capture(const struct collet_cuda *cuda, int mode);
 
-/* Until it is left this context is the thread's, which is relaxed so. What is entered last is left first. */
+/* Makes the context current, with captures relaxed as above, until pop_context. Calls nest. */
 cu_result collet_cuda_push_context(const struct collet_cuda *cuda, cu_context context);
 void collet_cuda_pop_context(const struct collet_cuda *cuda);
 
-/* Is this why a context cannot be entered: the program has destroyed it, or the driver has ended? Then nothing runs
- * there, and what was there has gone with it. Any other error leaves both open. */
+/* True if entering a context failed because the program destroyed it, or the driver has shut down. Then nothing runs
+ * there, and what was allocated there is gone. Any other error leaves both open. */
 bool collet_cuda_context_is_destroyed(cu_result result);
-/* Has page-locked memory be ordinary again. context: in which it was locked. false: the driver refuses, as it does in a
- * context that a fault has broken. Then it has the memory yet, and may be in the middle of writing there: it must never
- * be unmapped, or used for anything else. */
+/* Unpins host memory; context is where it was pinned. Returns false if the driver refuses, as it does in a context
+ * broken by a fault. The driver may still write to the memory then, so it must never be unmapped or reused. */
 COLLET_MUST_USE bool collet_cuda_unregister_host(const struct collet_cuda *cuda, cu_context context, void *memory);
 
 #endif

@@ -1,6 +1,6 @@
-/* The part of the CUDA driver's binary interface that collet uses, declared here so that it is built where no toolkit
- * is: names, types and numbers are the driver's, which keeps them from version to version. tests/cuda holds them
- * against the toolkit's own header where there is one. */
+/* Declares the part of the CUDA driver's binary interface that collet uses, so that no toolkit is needed to build. The
+ * driver keeps these names, types and numbers from version to version. tests/cuda compares them with the toolkit's own
+ * header where there is one. */
 #ifndef COLLET_CUDA_DRIVER_DRIVER_API_H
 #define COLLET_CUDA_DRIVER_DRIVER_API_H
 
@@ -51,22 +51,22 @@ enum {
 	CU_HOST_MEMORY_NOT_REGISTERED = 713,
 	CU_NOT_PERMITTED = 800,
 	CU_NOT_SUPPORTED = 801,
-	CU_CAPTURE_UNSUPPORTED = 900,  /* not while a stream is being captured */
-	CU_CAPTURE_INVALIDATED = 901,  /* something of the kind has spoilt the capture */
+	CU_CAPTURE_UNSUPPORTED = 900,  /* not allowed while a stream is being captured */
+	CU_CAPTURE_INVALIDATED = 901,  /* a forbidden call has invalidated the capture */
 	CU_CAPTURE_MERGE = 902,        /* two captures would become one */
-	CU_CAPTURE_UNMATCHED = 903,    /* it was begun on another stream */
-	CU_CAPTURE_UNJOINED = 904,     /* what another stream was told in it nothing comes after */
-	CU_CAPTURE_ISOLATION = 905,    /* what is captured and what is not would wait for each other */
-	CU_CAPTURE_IMPLICIT = 906,     /* the legacy stream would wait for what is captured */
-	CU_CAPTURED_EVENT = 907,       /* nobody else's: it was recorded in a capture */
+	CU_CAPTURE_UNMATCHED = 903,    /* the capture began on another stream */
+	CU_CAPTURE_UNJOINED = 904,     /* work of another stream was captured but not joined */
+	CU_CAPTURE_ISOLATION = 905,    /* captured and uncaptured work would depend on each other */
+	CU_CAPTURE_IMPLICIT = 906,     /* the legacy stream would wait for captured work */
+	CU_CAPTURED_EVENT = 907,       /* the event was recorded in a capture, and is no use outside */
 	CU_CAPTURE_WRONG_THREAD = 908
 };
 
-/* What cuPointerGetAttributes() is asked. */
+/* Attributes for cuPointerGetAttributes(). */
 enum {
 	CU_ATTRIBUTE_CONTEXT = 1,
 	CU_ATTRIBUTE_MEMORY_TYPE = 2,
-	CU_ATTRIBUTE_BUFFER_ID = 7,  /* of an allocation: new when memory at the same address is */
+	CU_ATTRIBUTE_BUFFER_ID = 7,  /* of the allocation: differs if memory at the same address is allocated again */
 	CU_ATTRIBUTE_IS_MANAGED = 8,
 	CU_ATTRIBUTE_DEVICE_ORDINAL = 9,
 	CU_ATTRIBUTE_IS_IPC_CAPABLE = 10,  /* by cuIpcGetMemHandle() */
@@ -74,10 +74,10 @@ enum {
 	CU_ATTRIBUTE_RANGE_BYTES = 12
 };
 
-/* CU_ATTRIBUTE_MEMORY_TYPE; 0: none that the driver knows. */
+/* Values of CU_ATTRIBUTE_MEMORY_TYPE; 0 if the driver does not know the memory. */
 enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 
-/* What another process opens an allocation by. */
+/* Opens an allocation in another process. */
 typedef struct {
 	char bytes[64];
 } cu_ipc_handle;
@@ -86,7 +86,7 @@ typedef struct {
 	unsigned char bytes[16];
 } cu_uuid;
 
-/* Physical memory, which is mapped to addresses by cuMemMap(). */
+/* Physical memory, which cuMemMap() maps to addresses. */
 typedef unsigned long long cu_mem_handle;
 
 typedef struct {
@@ -96,7 +96,7 @@ typedef struct {
 
 typedef struct {
 	int type;            /* CU_ALLOCATION_PINNED */
-	int handle_types;    /* CU_HANDLE_* that it may be exported as */
+	int handle_types;    /* the CU_HANDLE_* it can be exported as */
 	cu_location location;
 	void *reserved0;
 	struct {
@@ -122,33 +122,33 @@ enum { CU_IPC_LAZY_PEER_ACCESS = 1 };
 enum { CU_NON_BLOCKING_STREAM = 1 };
 enum { CU_BLOCKING_EVENT = 1, CU_UNTIMED_EVENT = 2 };
 
-/* What cuDeviceGetAttribute() is asked. */
+/* Attributes for cuDeviceGetAttribute(). */
 enum {
 	CU_DEVICE_MULTIPROCESSORS = 16,
 	CU_DEVICE_L2_CACHE_BYTES = 38,
 	CU_DEVICE_HAS_VMM = 102,
 	CU_DEVICE_HAS_FD_HANDLES = 103,
-	CU_DEVICE_HAS_RDMA_TO_VMM = 110,                  /* that was made for it */
-	CU_DEVICE_RDMA_WRITES_ORDERING = 118,    /* from then on, at least for itself: */
-	CU_DEVICE_HAS_STREAM_MEM_OPS = 122,    /* words of 64 bits too, that streams write and wait for */
+	CU_DEVICE_HAS_RDMA_TO_VMM = 110,                  /* if allocated as rdma_capable */
+	CU_DEVICE_RDMA_WRITES_ORDERING = 118,    /* order is kept from this CU_RDMA_ORDERING_* scope on */
+	CU_DEVICE_HAS_STREAM_MEM_OPS = 122,    /* 64-bit words too, which streams write and wait for */
 	CU_DEVICE_HAS_DMABUF = 124
 };
 enum { CU_RDMA_ORDERING_OWNER = 100 };
 
 enum { CU_HOST_REGISTER_PORTABLE = 1, CU_HOST_REGISTER_MAPPED = 2 };
 
-/* Streams by these addresses are the default ones. */
+/* These addresses name the default streams. */
 enum { CU_LEGACY_STREAM = 1, CU_PER_THREAD_STREAM = 2 };
 
-/* How a stream waits for a word of memory: until (signed) word - value >= 0, until they are equal. */
+/* Conditions on which a stream waits for a word: (signed) word - value >= 0, or word == value. */
 enum { CU_WAIT_VALUE_GEQ = 0, CU_WAIT_VALUE_EQ = 1 };
 
-/* One of several things that a stream does to words, at once and in their order. */
+/* One of several operations on words that a stream executes as one batch, in order. */
 typedef union {
 	struct {
 		int operation;       /* CU_MEM_OP_WRITE_32 */
 		cu_pointer word;
-		uint64_t value;      /* of which 32 bits count */
+		uint64_t value;      /* only the low 32 bits count */
 		unsigned int flags;
 		cu_pointer reserved0;
 	} write;
@@ -157,13 +157,13 @@ typedef union {
 
 enum { CU_MEM_OP_WRITE_32 = 2, CU_MEM_OPS_MAX = 256 };
 
-/* What a capture is to its stream. */
+/* Capture state of a stream. */
 enum { CU_CAPTURE_STATUS_NONE = 0, CU_CAPTURE_STATUS_ACTIVE = 1, CU_CAPTURE_STATUS_INVALIDATED = 2 };
 
-/* From which threads calls spoil a capture that may not be made meanwhile. */
+/* Which threads' forbidden calls invalidate a capture. */
 enum { CU_CAPTURE_MODE_GLOBAL = 0, CU_CAPTURE_MODE_THREAD_LOCAL = 1, CU_CAPTURE_MODE_RELAXED = 2 };
 
-/* F(name, arguments): every function that is used, by the name that cuGetProcAddress() knows. */
+/* F(name, arguments): every function used, by the name that cuGetProcAddress() knows. */
 #define COLLET_CUDA_FUNCTIONS(F)                                                                                       \
 	F(cuDriverGetVersion, (int *version))                                                                          \
 	F(cuGetErrorName, (cu_result result, const char **name))                                                       \

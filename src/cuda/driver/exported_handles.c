@@ -77,7 +77,7 @@ void collet_exported_handles_flush(
 	}
 }
 
-/* What there is no room for either the other keeps until it has opened many others. */
+/* Drops the note if there is no room to keep it. The peer then keeps the mapping until its cache evicts it. */
 void collet_exported_handles_notify_freed(const struct collet_device *device, struct collet_exported_handles *exported,
 	const struct collet_peer_info *to, uint64_t allocation)
 {

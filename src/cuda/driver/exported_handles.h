@@ -1,34 +1,35 @@
-/* What another rank of this host has been told at its desk: descriptors of memory, and of which memory there is no
- * more. */
+/* Tracks what one peer rank of this host was sent over its handle exchange: descriptors of memory, and notes that
+ * memory was freed. A peer must have a descriptor before a message refers to its memory. */
 #ifndef COLLET_CUDA_DRIVER_EXPORTED_HANDLES_H
 #define COLLET_CUDA_DRIVER_EXPORTED_HANDLES_H
 
 #include "cuda/driver/device.h"
 
 struct collet_exported_handles {
-	uint64_t sent[COLLET_RECEIVED_HANDLES]; /* allocations whose descriptors it has been sent */
+	uint64_t sent[COLLET_RECEIVED_HANDLES]; /* allocations whose descriptors were sent */
 	uint32_t next_sent;
-	uint64_t unsent_freed[COLLET_RECEIVED_HANDLES]; /* some that are no more, which its desk had no room to be
-	                                                   told */
-	uint32_t notes_sent;         /* sent so far, or tried to */
+	/* Freed allocations that the peer has not been told of, because its socket was full. */
+	uint64_t unsent_freed[COLLET_RECEIVED_HANDLES];
+	uint32_t notes_sent;         /* sent, or tried to send */
 };
 
-/* All under the engine's lock; to: the other's card. */
+/* All functions need the engine's lock. `to` is the peer that receives. */
 
-/* It must have the descriptor before it is told of what lies there. COLLET_PENDING: it has no room, or no desk. */
+/* Sends the descriptor of an allocation, unless the peer has it. COLLET_PENDING: the peer's socket is full, or it has
+ * none. */
 collet_status collet_exported_handles_send(const struct collet_device *device, struct collet_exported_handles *exported,
 	const struct collet_peer_info *to, const struct collet_ipc_handle *handle);
-/* It has lost them, or this one: they will be sent again. */
+/* Forgets that one allocation, or all, was sent. The peer lost the descriptors and gets them again. */
 void collet_exported_handles_resend(struct collet_exported_handles *exported, uint64_t allocation);
 void collet_exported_handles_resend_all(struct collet_exported_handles *exported);
-/* The allocation is no more. */
+/* Tells the peer that the allocation was freed. */
 void collet_exported_handles_notify_freed(const struct collet_device *device, struct collet_exported_handles *exported,
 	const struct collet_peer_info *to, uint64_t allocation);
-/* Of those that are no more, what was owed. */
+/* Sends notes of freed memory that found no room before. */
 void collet_exported_handles_flush(const struct collet_device *device, struct collet_exported_handles *exported,
 	const struct collet_peer_info *to);
 
-/* Has it been sent this one, and not lost it since? */
+/* True if the peer has the descriptor and has not lost it. */
 bool collet_exported_handles_has(const struct collet_exported_handles *exported, uint64_t allocation);
 
 #endif

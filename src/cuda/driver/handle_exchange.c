@@ -9,7 +9,7 @@
 
 #include "core/status.h"
 
-/* What the kernel chooses: a zero and five digits. */
+/* Length of an abstract name that the kernel chooses: a zero byte and five digits. */
 enum { NAME_BYTES = 6 };
 
 collet_status collet_handle_exchange_open(struct collet_handle_exchange *exchange)
@@ -75,7 +75,8 @@ collet_status collet_handle_exchange_send(
 		sent < 0 ? strerror(errno) : "half of it has gone");
 }
 
-/* One message; -1: none is left. *fine: it is from one who may, and has what belongs to it. */
+/* Receives one message; returns -1 if none is left. *is_valid: the sender's user is right, and the descriptor matches
+ * the note. */
 static ssize_t take_one(
 	const struct collet_handle_exchange *exchange, struct collet_handle_note *note, int *fd, bool *is_valid)
 {

@@ -1,7 +1,9 @@
-/* Where descriptors of GPU memory are handed in: a socket of each rank's own, which others of its host send to. They
- * are in before whatever the sender says next by other ways, and wait there until they are asked for.
+/* Passes file descriptors of GPU memory between ranks of one host. Each rank receives on one Unix datagram socket. A
+ * descriptor arrives before any later message from its sender on another connection, and stays queued until it is
+ * received.
  *
- * Who may: the same user, as the kernel says. The socket has a name that the kernel has chosen, and no file. */
+ * Only processes of the same user are accepted, as checked by the kernel's credentials. The kernel chooses the socket's
+ * abstract name, so no file is left behind. */
 #ifndef COLLET_CUDA_DRIVER_HANDLE_EXCHANGE_H
 #define COLLET_CUDA_DRIVER_HANDLE_EXCHANGE_H
 
@@ -10,24 +12,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What comes with a descriptor, or with none: whose it is, as in struct collet_shared. */
+/* Names the allocation, as struct collet_ipc_handle does. A descriptor comes with it unless the memory was freed. */
 struct collet_handle_note {
 	uint64_t process, allocation;
-	uint32_t freed;              /* it is no more; no descriptor */
+	uint32_t freed;              /* The memory was freed; no descriptor follows. */
 	uint32_t reserved0;
 };
 
 struct collet_handle_exchange {
-	int socket;                  /* -1: there is none */
-	char address[8];             /* for others to send to; all zeros: none */
+	int socket;                  /* -1 if closed */
+	char address[8];             /* where peers send to; all zeros if closed */
 };
 
 collet_status collet_handle_exchange_open(struct collet_handle_exchange *exchange);
 void collet_handle_exchange_close(struct collet_handle_exchange *exchange);
-/* The descriptor stays the caller's; -1: the note says that it is gone. COLLET_PENDING: there is no room, for now. */
+/* Sends a note, with a descriptor that stays the caller's. fd is -1 if the memory was freed. COLLET_PENDING: no room
+ * for now. */
 collet_status collet_handle_exchange_send(
 	const struct collet_handle_exchange *exchange, const char to[8], const struct collet_handle_note *note, int fd);
-/* The next that has come; its descriptor, if it has one, is the caller's. false: none is left. */
+/* Receives the next note. The caller owns its descriptor, if it has one. Returns false if none is left. */
 bool collet_handle_exchange_receive(
 	const struct collet_handle_exchange *exchange, struct collet_handle_note *note, int *fd);
 

@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 
-/* ---- What this process has ---- */
+/* ---- This process's memory ---- */
 
 collet_status collet_ipc_handle_get(const struct collet_cuda *cuda, uint64_t process, const void *memory,
 	struct collet_ipc_handle *handle, cu_mem_handle *mapped)
@@ -51,7 +51,7 @@ collet_status collet_ipc_handle_export_fd(
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, what);
 }
 
-/* ---- What others have ---- */
+/* ---- Other processes' memory ---- */
 
 void collet_ipc_cache_init(
 	struct collet_ipc_cache *cache, const struct collet_cuda *cuda, uint32_t max_count, uint64_t max_bytes)
@@ -67,14 +67,14 @@ static void unmap(const struct collet_cuda *cuda, const struct collet_ipc_mappin
 		(void)cuda->cuMemAddressFree(mapping->address, mapping->mapped_bytes);
 		return;
 	}
-	/* Fails where the program has destroyed its context, and what was opened in it with it. */
+	/* Fails if the program has destroyed the context, which closed the handle too. */
 	if (collet_cuda_push_context(cuda, mapping->context) == CU_OK) {
 		(void)cuda->cuIpcCloseMemHandle(mapping->address);
 		collet_cuda_pop_context(cuda);
 	}
 }
 
-/* Under lock, but for deinit. */
+/* Needs the lock, except in deinit. */
 static void evict(struct collet_ipc_cache *cache, struct collet_ipc_mapping **at)
 {
 	struct collet_ipc_mapping *evicted = *at;
@@ -95,7 +95,7 @@ void collet_ipc_cache_deinit(struct collet_ipc_cache *cache)
 	*cache = (struct collet_ipc_cache){ 0 };
 }
 
-/* Down to what may be kept, the longest unused first. Under lock. */
+/* Evicts down to the limits, the least recently used first. Needs the lock. */
 static void evict_unused(struct collet_ipc_cache *cache)
 {
 	if (cache->eviction_pauses)
@@ -117,14 +117,14 @@ static void evict_unused(struct collet_ipc_cache *cache)
 	}
 }
 
-/* May two different numbers be of one allocation? Two ranks of a process have each numbered it then. */
+/* True if two different numbers may name one allocation: two ranks of a process may each have numbered it. */
 static bool may_be_same_allocation(uint64_t allocation, uint64_t other)
 {
 	const uint64_t by = allocation >> COLLET_IPC_RANK_SHIFT, other_by = other >> COLLET_IPC_RANK_SHIFT;
 	return by && other_by && by != other_by;
 }
 
-/* Other allocations where this one lies are no more. Under lock. */
+/* Marks other allocations at the same address as freed. Needs the lock. */
 static void mark_freed(const struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle)
 {
 	for (struct collet_ipc_mapping *old = cache->first; old; old = old->next)
@@ -135,7 +135,7 @@ static void mark_freed(const struct collet_ipc_cache *cache, const struct collet
 			old->freed_by_owner = true;
 }
 
-/* To the front, one user more; NULL: it is not open. Under lock. */
+/* Moves the mapping to the front and adds a user; NULL if it is not open. Needs the lock. */
 static struct collet_ipc_mapping *acquire(
 	struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, cu_context context)
 {
@@ -180,7 +180,7 @@ static cu_result map_fd(const struct collet_cuda *cuda, int fd, int device, stru
 	result = cuda->cuMemSetAccess(mapping->address, bytes, &access, 1);
 	if (result != CU_OK)
 		goto err_unmap;
-	(void)cuda->cuMemRelease(memory);  /* the mapping keeps it */
+	(void)cuda->cuMemRelease(memory);  /* the mapping holds a reference */
 	mapping->mapped_bytes = bytes;
 	return CU_OK;
 
@@ -193,7 +193,7 @@ err_release:
 	return result;
 }
 
-/* Under lock. */
+/* Needs the lock. */
 static collet_status open_one(struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, int fd,
 	cu_context context, int device, struct collet_ipc_mapping **mapping)
 {

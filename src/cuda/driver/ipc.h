@@ -1,17 +1,17 @@
-/* GPU memory between processes of one host: what one has allocated, mapped in another.
+/* Maps GPU memory of one process in another process of the same host.
  *
- * Who wants to show a buffer describes its allocation; the description travels as it is, and whoever gets it opens it.
- * Ordinary allocations are opened by the driver's handle. Memory that was mapped (cuMemMap(), as collet_mem_alloc() and
- * some frameworks' allocators do) has no such handle, only a file descriptor, which has to travel by itself.
+ * The owner creates a handle of an allocation. The handle travels as plain bytes, and whoever receives it opens it.
+ * Ordinary allocations are opened by the driver's IPC handle. Mapped memory (cuMemMap(), which collet_mem_alloc() and
+ * some frameworks' allocators use) has only a file descriptor, which travels over the handle exchange.
  *
- * What has been opened is kept: opening takes the driver a tenth of a millisecond and more. The driver numbers
- * allocations, so one that was freed, and whose address was handed out anew, is not taken for the old one; the old
- * mapping, which keeps the freed memory from the GPU's other users, is then given up. For memory that was mapped that
- * number will not do: it may be of the addresses, which stay reserved while what lies there is unmapped and other
- * memory mapped, as allocators whose segments grow and shrink do. So whoever describes such memory numbers it.
+ * Mappings are cached, since opening one takes the driver 0.1 ms or more. The driver numbers allocations, so new memory
+ * at a freed address is not mistaken for the old. The old mapping, which keeps freed memory from the GPU's other users,
+ * is then evicted. The driver's number does not work for mapped memory: it may belong to the addresses. These stay
+ * reserved while allocators with growing and shrinking segments map other memory there. So whoever creates the handle
+ * numbers such memory itself.
  *
- * Giving one up may wait for all that the GPU has been given. So nothing is while there are streams that wait for
- * whoever would have to wait for them. */
+ * Closing a mapping may wait for all work on the GPU. So nothing is evicted while streams wait for the thread that
+ * would close it. */
 #ifndef COLLET_CUDA_DRIVER_IPC_H
 #define COLLET_CUDA_DRIVER_IPC_H
 
@@ -20,74 +20,76 @@
 #include "cuda/driver/driver.h"
 
 enum collet_ipc_kind {
-	COLLET_IPC_NONE,             /* cannot be opened elsewhere */
-	COLLET_IPC_LEGACY,
-	COLLET_IPC_FD
+	COLLET_IPC_NONE,             /* no other process can open it */
+	COLLET_IPC_LEGACY,           /* opened by the driver's IPC handle */
+	COLLET_IPC_FD                /* opened by a file descriptor */
 };
 
-/* Of the number of an allocation: in the bits above, which rank has given it, plus one; 0: the driver has. */
+/* The bits of an allocation number from here up: one plus the rank that gave the number; 0 if the driver did. */
 enum { COLLET_IPC_RANK_SHIFT = 40 };
 
-/* An allocation; what no other has is (process, allocation). */
+/* Describes an allocation. (process, allocation) is unique. */
 struct collet_ipc_handle {
-	uint64_t process;            /* who has made it: a card's process_id */
+	uint64_t process;            /* the owner's process_id in its peer info */
 	uint64_t allocation;         /* its number there */
-	uint64_t address, bytes;     /* where it lies there */
+	uint64_t address, bytes;     /* where it lies in the owner's address space */
 	uint32_t kind;               /* enum collet_ipc_kind */
 	uint32_t reserved0;
 	cu_ipc_handle legacy;
 };
 
-/* Describes the allocation that memory, a GPU's, is in. With the memory's context current. That it cannot be shared is
- * no error: kind says so. COLLET_IPC_FD: the caller gives it another number, and *mapped is the physical
- * memory, the caller's to release, which no other has the handle of until then; else 0. */
+/* Describes the allocation that GPU memory is in; its context must be current. Memory that cannot be shared is no
+ * error: kind says so. COLLET_IPC_FD: the caller assigns another number, and must release *mapped, the physical memory.
+ * No other memory gets the same handle until then. *mapped is 0 for other kinds. */
 collet_status collet_ipc_handle_get(const struct collet_cuda *cuda, uint64_t process, const void *memory,
 	struct collet_ipc_handle *handle, cu_mem_handle *mapped);
-/* Of one that is COLLET_IPC_FD: a descriptor of it, the caller's to close. */
+/* Exports a COLLET_IPC_FD allocation as a descriptor, which the caller closes. */
 collet_status collet_ipc_handle_export_fd(
 	const struct collet_cuda *cuda, const struct collet_ipc_handle *handle, int *fd);
 
-/* What this rank has opened; kept in order of use, the latest first. */
+/* An opened allocation; the cache lists them by use, the latest first. */
 struct collet_ipc_mapping {
 	struct collet_ipc_mapping *next;
 	uint64_t process, allocation, peer_address, bytes;
 	cu_pointer address;
-	size_t mapped_bytes;         /* COLLET_IPC_FD: of the addresses; else 0 */
+	size_t mapped_bytes;         /* COLLET_IPC_FD: the reserved range; else 0 */
 	cu_context context;
 	uint32_t ref_count;
-	bool freed_by_owner;         /* what it was of is no more */
+	bool freed_by_owner;         /* the owner has freed the allocation */
 };
 
 struct collet_ipc_cache {
-	const struct collet_cuda *cuda;      /* NULL: there is none */
+	const struct collet_cuda *cuda;      /* NULL if there is no driver */
 	pthread_mutex_t lock;
 	struct collet_ipc_mapping *first;
 	uint32_t count, max_count;
 	uint64_t bytes, max_bytes;
-	uint32_t eviction_pauses;    /* nothing is given up */
+	uint32_t eviction_pauses;    /* if not 0, nothing is evicted */
 };
 
-/* Keeps up to so many allocations, and bytes of them; those in use besides, if there are more. */
+/* Keeps up to so many allocations and bytes; those in use are kept beyond that. */
 void collet_ipc_cache_init(
 	struct collet_ipc_cache *cache, const struct collet_cuda *cuda, uint32_t max_count, uint64_t max_bytes);
-/* Nothing is in use any more. A zeroed one is fine. */
+/* Requires that nothing is in use any more. A zeroed object is allowed. */
 void collet_ipc_cache_deinit(struct collet_ipc_cache *cache);
 
-/* Is it open? Then it is in use until it is put back, as after collet_ipc_cache_open(). */
+/* Returns the mapping if the allocation is open, NULL otherwise. The caller must release it, as after
+ * collet_ipc_cache_open(). */
 struct collet_ipc_mapping *collet_ipc_cache_find(
 	struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, cu_context context);
-/* Maps it for a GPU's context, which is current; file: its descriptor, which stays the caller's, or -1. Where it is
- * open already, as find. COLLET_ERR_SYSTEM: the driver refuses, and the sentence says how. */
+/* Maps the allocation in a context, which must be current. fd is its descriptor, which stays the caller's, or -1.
+ * Returns the mapping that exists, if there is one. COLLET_ERR_SYSTEM: the driver refuses, and the sentence says
+ * why. */
 collet_status collet_ipc_cache_open(struct collet_ipc_cache *cache, const struct collet_ipc_handle *handle, int fd,
 	cu_context context, int device, struct collet_ipc_mapping **mapping);
-/* It is no more: what is open of it is given up as soon as may be. */
+/* Marks an allocation as freed by its owner; its mapping is evicted as soon as possible. */
 void collet_ipc_cache_invalidate(struct collet_ipc_cache *cache, uint64_t process, uint64_t allocation);
-/* From here on nothing is given up, until all who have asked for that let go. */
+/* Evicts nothing until every pause has been resumed. */
 void collet_ipc_cache_pause_eviction(struct collet_ipc_cache *cache);
 void collet_ipc_cache_resume_eviction(struct collet_ipc_cache *cache);
-/* NULL is fine. */
+/* Ends one use of the mapping. NULL is allowed. */
 void collet_ipc_cache_release(struct collet_ipc_cache *cache, struct collet_ipc_mapping *mapping);
-/* The same, and nobody will want it again; it is given up, held or not. */
+/* Ends one use and closes the mapping if it was the last, even while eviction is paused. */
 void collet_ipc_cache_close(struct collet_ipc_cache *cache, struct collet_ipc_mapping *mapping);
 
 #endif

@@ -1,4 +1,4 @@
-/* What this process's memory is for others: found once for each allocation, and kept while it lies there. */
+/* Keeps the handles of this process's memory: one per allocation, while it stays allocated. */
 #include "core/status.h"
 #include "cuda/driver/device.h"
 #include "cuda/driver/shareable_memory.h"
@@ -8,7 +8,7 @@ static bool covers(const struct collet_ipc_handle *handle, const void *memory)
 	return (uintptr_t)memory >= handle->address && (uintptr_t)memory - handle->address < handle->bytes;
 }
 
-/* Does the same memory lie there yet? */
+/* True if the same physical memory is still mapped there. */
 static bool is_still_mapped(const struct collet_device *device, const struct collet_local_handle *entry)
 {
 	cu_mem_handle there;
@@ -25,7 +25,7 @@ static void drop_local_handle(const struct collet_device *device, struct collet_
 	*entry = (struct collet_local_handle){ 0 };
 }
 
-/* One number may be that of several allocations, see cuda/driver/ipc.h. NULL: it is not known, or no more. */
+/* One driver number may belong to several allocations, see cuda/driver/ipc.h. NULL: unknown, or no longer mapped. */
 static struct collet_local_handle *find_local_handle(
 	struct collet_device *device, const struct collet_pointer_attributes *attributes, const void *memory)
 {
@@ -37,7 +37,7 @@ static struct collet_local_handle *find_local_handle(
 	return NULL;
 }
 
-/* What was unmapped is not held any longer than until something else is described. */
+/* Also drops unmapped memory, so that it is retained no longer than until the next handle is created. */
 static struct collet_local_handle *evict_oldest(struct collet_device *device)
 {
 	struct collet_local_handle *oldest = &device->local_handles[0];

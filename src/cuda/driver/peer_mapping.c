@@ -2,8 +2,7 @@
 
 #include "core/status.h"
 
-/* What another thread of this process has on another GPU is at the same address here, once this context has been let at
- * it; which lasts. */
+/* Lets this context access another GPU's memory of the same process, at the same addresses. Access stays enabled. */
 static bool enable_peer_access(
 	const struct collet_device *device, const struct collet_copy_stream *copy_stream, cu_context peer)
 {

@@ -21,7 +21,7 @@ collet_status collet_pointer_attributes_get(const struct collet_cuda *cuda, cons
 	const cu_pointer pointer = (cu_pointer)(uintptr_t)memory;
 	const cu_result result =
 		cuda->cuPointerGetAttributes(sizeof(asked) / sizeof(asked[0]), asked, answers, pointer);
-	/* Nobody has initialised the driver, or nobody allocated this by it: then it is not a GPU's. */
+	/* The driver is not initialised, or did not allocate this memory: it is host memory. */
 	if (result == CU_NOT_INITIALIZED || result == CU_INVALID_VALUE || result == CU_NO_DEVICE)
 		return COLLET_OK;
 	if (result != CU_OK)

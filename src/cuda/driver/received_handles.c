@@ -1,4 +1,4 @@
-/* Others' memory: descriptors that have come for it, and what has been opened by them. */
+/* Keeps descriptors received from other processes, and opens their memory. */
 #include <unistd.h>
 
 #include "cuda/driver/device.h"
@@ -16,7 +16,7 @@ static void handle_freed(struct collet_device *device, const struct collet_handl
 	collet_ipc_cache_invalidate(&device->ipc_cache, note->process, note->allocation);
 }
 
-/* What has come is kept until it is asked for, or many others have come since. */
+/* Keeps each descriptor until it is asked for, or until many others have arrived. */
 void collet_device_receive_handles(struct collet_device *device)
 {
 	struct collet_handle_note note;
@@ -54,7 +54,8 @@ collet_status collet_device_open_handle(struct collet_device *device, const stru
 	const bool by_file = handle->kind == COLLET_IPC_FD;
 	*mapping = collet_ipc_cache_find(&device->ipc_cache, handle, copy_stream->context);
 	if (*mapping) {
-		/* It may have come twice, for calls and for messages, and would keep the memory. */
+		/* The descriptor may have come twice, for calls and for messages. An open one would keep the memory
+		 * alive. */
 		const int twice = by_file ? collet_device_take_fd(device, handle->process, handle->allocation) : -1;
 		if (twice >= 0)
 			close(twice);

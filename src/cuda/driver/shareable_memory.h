@@ -1,4 +1,4 @@
-/* GPU memory that this rank has allocated to be shared: collet_mem_alloc_device()'s. */
+/* Allocates GPU memory that other processes can map, for collet_mem_alloc_device(). */
 #ifndef COLLET_CUDA_DRIVER_SHAREABLE_MEMORY_H
 #define COLLET_CUDA_DRIVER_SHAREABLE_MEMORY_H
 
@@ -8,20 +8,21 @@
 struct collet_shareable_block {
 	struct collet_shareable_block *next;
 	struct collet_vmm_memory memory;
-	struct collet_ipc_handle handle;     /* what it is for other processes */
+	struct collet_ipc_handle handle;     /* describes it for other processes */
 };
 
-/* On the GPU of the calling thread's current context; if it has none, on the one that the device has. It is nobody's
- * yet. COLLET_ERR_UNSUPPORTED: there is no such GPU, or its memory cannot be had so; _MEMORY, _SYSTEM. */
+/* Allocates on the GPU of the thread's current context, or on the device's GPU if it has none. The block is not on any
+ * list yet. COLLET_ERR_UNSUPPORTED: no such GPU, or it cannot export memory; _MEMORY, _SYSTEM. */
 collet_status collet_shareable_block_create(
 	const struct collet_device *device, size_t bytes, struct collet_shareable_block **block);
-/* Of one that is no longer on the list. NULL is fine. */
+/* Frees a block that is no longer on the list. NULL is allowed. */
 void collet_shareable_block_destroy(const struct collet_device *device, struct collet_shareable_block *block);
 
-/* ---- Under the engine's lock. */
-/* Finds out what it is for others, and puts it on the device's list. COLLET_ERR_SYSTEM. */
+/* ---- The next two need the engine's lock. ---- */
+
+/* Creates the block's handle for other processes, and puts the block on the device's list. COLLET_ERR_SYSTEM. */
 collet_status collet_shareable_block_publish(struct collet_device *device, struct collet_shareable_block *block);
-/* Where the one is linked that starts at memory; *at NULL: none does. */
+/* Returns the link to the block that starts at memory; it points to NULL if there is none. */
 struct collet_shareable_block **collet_shareable_block_find(struct collet_device *device, const void *memory);
 
 #endif

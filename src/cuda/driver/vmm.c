@@ -21,7 +21,7 @@ static collet_status check_supported(const struct collet_cuda *cuda, int ordinal
 	return COLLET_OK;
 }
 
-/* For the GPU itself first. */
+/* Lists who gets access, the GPU itself first. */
 static size_t list_access(const struct collet_cuda *cuda, int ordinal, cu_access access[GPUS_MAX])
 {
 	size_t count = 0;
@@ -34,7 +34,7 @@ static size_t list_access(const struct collet_cuda *cuda, int ordinal, cu_access
 	return count;
 }
 
-/* Others' access is a courtesy: without it calls on them go by way of the host. */
+/* Access for other GPUs is optional: without it, their calls on this memory are staged through the host. */
 static cu_result set_access(const struct collet_cuda *cuda, const struct collet_vmm_memory *mapped)
 {
 	cu_access access[GPUS_MAX];
@@ -75,7 +75,7 @@ collet_status collet_vmm_alloc(
 	const collet_status status = check_supported(cuda, ordinal);
 	if (status != COLLET_OK)
 		return status;
-	/* Else no dma-buf of it is any use to one. */
+	/* Network adapters need this for a dma-buf of the memory. */
 	if (cuda->cuDeviceGetAttribute(&adapters, CU_DEVICE_HAS_RDMA_TO_VMM, ordinal) == CU_OK)
 		properties.flags.rdma_capable = adapters != 0;
 	cu_result result = cuda->cuMemGetAllocationGranularity(&unit, &properties, CU_GRANULARITY_MINIMUM);
@@ -88,7 +88,7 @@ collet_status collet_vmm_alloc(
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, what);
 	result = map(cuda, memory, &made);
-	(void)cuda->cuMemRelease(memory);  /* the mapping keeps it */
+	(void)cuda->cuMemRelease(memory);  /* the mapping holds a reference */
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, what);
 	*mapped = made;
