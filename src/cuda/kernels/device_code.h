@@ -1,8 +1,8 @@
-/* What kernels are written in: under nvcc CUDA, and elsewhere plain C17, for the stand-in driver of the tests. Kernels
- * use this layer and nothing else of CUDA.
+/* The layer that kernels are written on: CUDA under nvcc, and plain C17 for the fake driver of the tests. Kernels use
+ * nothing else of CUDA.
  *
- * In the host form the blocks of a launch are threads that run at the same time, so that blocks may wait for each
- * other; a block's own threads, if it has more than one, take turns on that thread. */
+ * In the host form, each block of a launch is a thread, so that blocks can wait for each other. The threads of one
+ * block take turns on that thread. */
 #ifndef COLLET_CUDA_KERNELS_DEVICE_CODE_H
 #define COLLET_CUDA_KERNELS_DEVICE_CODE_H
 
@@ -16,7 +16,7 @@
 
 #include "cuda/kernels/arguments.h"
 
-/* The device's widest access. */
+/* The widest access of the device. */
 union ll_pack {
 	uint8_t u8[16];
 	uint16_t u16[8];
@@ -29,10 +29,10 @@ union ll_pack {
 #ifdef __CUDACC__
 
 #define DEVICE static __device__ __forceinline__
-/* Compiled once, and called: what several kernels have in common. */
+/* Not inlined: code that several kernels share is compiled once. */
 #define DEVICE_NOINLINE static __device__ __noinline__
 #define UNROLL _Pragma("unroll")
-/* The arguments stay where the driver puts them: a copy for each thread would go through its stack. */
+/* The arguments stay in constant memory: a copy for each thread would go through its stack. */
 #define KERNEL(name, type, body)                                                                                       \
 	extern "C" __global__ void __launch_bounds__(COLLET_BLOCK_THREADS)                                             \
 		collet_##name(const __grid_constant__ type arguments)                                                  \
@@ -40,7 +40,7 @@ union ll_pack {
 		body(&arguments);                                                                                      \
 	}
 
-/* What a block's threads share. */
+/* Memory that the threads of a block share. */
 #define SHARED __shared__
 
 DEVICE uint32_t thread_index(void) { return threadIdx.x; }
@@ -49,13 +49,13 @@ DEVICE uint32_t block_index(void) { return blockIdx.x; }
 DEVICE uint32_t block_count(void) { return gridDim.x; }
 DEVICE uint32_t block_row(void) { return blockIdx.y; }
 
-/* All of the block's threads come here; what any wrote before, all see after. */
+/* Waits for all threads of the block. What any of them wrote before is visible to all after. */
 DEVICE void block_sync(void) { __syncthreads(); }
-/* The same: do all of them agree? */
+/* The same; returns whether all threads agree. */
 DEVICE bool block_all(bool agreed) { return __syncthreads_and(agreed); }
 
-/* Words that several GPUs, or the host, look at. acquire: what was written before the store that is read here is seen
- * after. */
+/* Flags that several GPUs, or the host, read. acquire: what was written before the release store that is read here is
+ * visible afterwards. */
 DEVICE uint64_t flag_acquire(const unsigned char *flag)
 {
 	uint64_t value;
@@ -68,7 +68,7 @@ DEVICE void flag_release(unsigned char *flag, uint64_t value)
 	asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
 }
 
-/* The same of several flags: one fence, and then stores. */
+/* Releases several flags: one fence, then relaxed stores. */
 DEVICE void fence_release(void) { asm volatile("fence.acq_rel.sys;" : : : "memory"); }
 DEVICE void flag_store_fenced(unsigned char *flag, uint64_t value)
 {
@@ -94,7 +94,7 @@ DEVICE void abort_store(unsigned char *flag, uint32_t value)
 	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(flag), "r"(value) : "memory");
 }
 
-/* Of a clock that all blocks of this GPU have. */
+/* A clock that all blocks of this GPU share. */
 DEVICE uint64_t clock_ns(void)
 {
 	uint64_t ns;
@@ -102,10 +102,10 @@ DEVICE uint64_t clock_ns(void)
 	return ns;
 }
 
-/* About so long, at most 1 ms. */
+/* Sleeps for about this time; at most 1 ms. */
 DEVICE void sleep_ns(uint32_t ns) { asm volatile("nanosleep.u32 %0;" : : "r"(ns)); }
 
-/* Two words of 8 bytes; each goes as one, the two in no order. */
+/* Stores two 8-byte words. Each is atomic; their order is undefined. */
 DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
 {
 	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" : : "l"(to), "l"(first), "l"(second) : "memory");
@@ -117,20 +117,20 @@ DEVICE void line_load(const unsigned char *from, uint64_t *first, uint64_t *seco
 		: "=l"(*first), "=l"(*second) : "l"(from) : "memory");
 }
 
-/* How many times round between looks at whether to give up: the flag may be in the host's memory. */
+/* Spins between checks of the abort word, which may be in host memory. */
 enum { ABORT_CHECK_INTERVAL = 256 };
-/* And between looks at what others were launched for. */
+/* Spins between checks of what peers were launched for. */
 enum { MISMATCH_CHECK_INTERVAL = 1 << 14 };
 
-/* Memory by an address that came from the host. */
+/* Memory at an address that came from the host. */
 DEVICE unsigned char *device_pointer(uint64_t address, uint64_t bytes) { return (unsigned char *)address; }
-/* The same, of a list; slot: which of the two lists that a thread may have at a time. */
+/* The same for a list of addresses. A thread may use two lists at a time; the last argument says which. */
 DEVICE const uint64_t *device_pointers(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot_address)
 {
 	return addresses;
 }
 
-/* At an address that is a multiple of 16. */
+/* The address must be a multiple of 16. */
 DEVICE union ll_pack pack_load(const unsigned char *from)
 {
 	const uint4 words = *(const uint4 *)from;
@@ -159,23 +159,23 @@ DEVICE void pack_store(unsigned char *to, const union ll_pack *ll_pack)
 		body((const type *)arguments);                                                                         \
 	}
 
-/* Whose turn it is; set by who runs the block. */
+/* The block and thread that run now; set by whoever runs the block. */
 struct host_block {
 	uint32_t column, columns, row;
 	uint32_t thread, threads;
 };
 extern _Thread_local struct host_block host_block;
-/* Where the host finds the device's memory. Does not return if these bytes are in no allocation. */
+/* Returns where the host can access device memory. Does not return if these bytes are in no allocation. */
 unsigned char *host_pointer(uint64_t address, uint64_t bytes);
 
-/* Somebody waits, or is about to signal: another block, or thread of this one, may go on first. */
+/* Called before waits and signals: another block, or another thread of this one, may run first. */
 void host_pause(void);
-/* Waits for all of the block's threads, which must come to the same place in the text. Do all of them agree? */
+/* Waits for all threads of the block, which must arrive at the same line. Returns whether all agree. */
 bool host_block_barrier(int line, bool agreed);
-/* The GPU's clock, which need not go as fast as the host's. */
+/* The GPU's clock, which may run at another speed than the host's. */
 uint64_t host_clock_ns(void);
 
-/* All of the block's threads are one thread of the system. */
+/* All threads of a block are one thread of the system. */
 #define SHARED static _Thread_local
 
 DEVICE uint32_t thread_index(void) { return host_block.thread; }
@@ -198,7 +198,7 @@ DEVICE void flag_release(unsigned char *flag, uint64_t value)
 	__atomic_store_n((uint64_t *)(void *)flag, value, __ATOMIC_RELEASE);
 }
 
-/* ThreadSanitizer knows no fences: each of the stores releases. */
+/* ThreadSanitizer does not understand fences, so each store releases. */
 DEVICE void fence_release(void) {}
 DEVICE void flag_store_fenced(unsigned char *flag, uint64_t value) { flag_release(flag, value); }
 
@@ -269,7 +269,7 @@ DEVICE void pack_store(unsigned char *to, const union ll_pack *ll_pack)
 
 #endif
 
-/* One element of so many bytes, at any address: a device faults where an access is not aligned. */
+/* Loads an element at any address: a GPU faults on unaligned accesses. */
 DEVICE void element_load(union ll_pack *to, const unsigned char *from, uint32_t bytes)
 {
 	if (bytes == 8 && (uintptr_t)from % 8 == 0)

@@ -1,4 +1,4 @@
-/* Copying: one source to every result, bit for bit. */
+/* Copies one source to every result, bit for bit. */
 #ifndef COLLET_CUDA_KERNELS_DEVICE_COPY_H
 #define COLLET_CUDA_KERNELS_DEVICE_COPY_H
 
@@ -36,7 +36,7 @@ DEVICE void copy_bytes(const struct reduction *reduction, uint64_t first, uint64
 	}
 }
 
-/* count is of bytes. Source and results that lie alike go by 16 bytes, or at least by 4, where they are aligned. */
+/* count is in bytes. Where source and results have the same alignment, copies 16 or 4 bytes at a time. */
 DEVICE_NOINLINE void copy(const struct reduction *reduction)
 {
 	uint64_t differs = 0;

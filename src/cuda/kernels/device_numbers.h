@@ -1,5 +1,5 @@
-/* Elements one at a time: formats to and from f32, and the operations. What they must give, to the bit, is said in
- * reduce/reduce.h; src/reduce computes the same on vectors of the host's. Compiled without contraction, and with
+/* Operations on single elements, and conversions between small float formats and f32. reduce/reduce.h defines the
+ * results to the bit; src/reduce computes the same with the host's vectors. Compiled without contraction, and with
  * denormals. */
 #ifndef COLLET_CUDA_KERNELS_DEVICE_NUMBERS_H
 #define COLLET_CUDA_KERNELS_DEVICE_NUMBERS_H
@@ -38,13 +38,13 @@ DEVICE double f64_of_bits(uint64_t bits)
 
 struct small_float {
 	uint32_t mantissa_bits, bias, sign_bit;
-	uint32_t special;      /* codes from here on, the sign aside, have f32's exponent of infinity and NaN */
-	uint32_t largest;      /* f32 bits: magnitudes are cut to this before rounding */
-	uint32_t infinity;     /* code of an infinite f32; 0: cut like any other */
+	uint32_t special;      /* codes from here on, without the sign, have the f32 exponent of infinity and NaN */
+	uint32_t largest;      /* f32 bits: larger magnitudes are clamped to this before rounding */
+	uint32_t infinity;     /* code of infinity; 0: infinity is clamped like other values */
 	uint32_t nan;          /* the canonical code */
 };
 
-/* largest of f16 is 65536, which the arithmetic below makes infinity's code, so that what rounds to it becomes it. */
+/* The largest magnitude of f16 is 65536: rounding below turns it into the code of infinity. */
 DEVICE struct small_float f16_format(void)
 {
 	const struct small_float format = { 10, 15, 15, 0x7c00, 0x47800000, 0, 0x7e00 };
@@ -63,7 +63,7 @@ DEVICE struct small_float f8e5m2_format(void)
 	return format;
 }
 
-/* A denormal m is 2^(1-bias) * (1 + m/2^mantissa_bits) less 2^(1-bias), an exact subtraction. */
+/* A denormal m is 2^(1-bias) * (1 + m/2^mantissa_bits) minus 2^(1-bias), an exact subtraction. */
 DEVICE float small_widen(uint32_t code, const struct small_float format)
 {
 	const uint32_t shift = 23 - format.mantissa_bits, least_normal = (128 - format.bias) << 23;
@@ -77,8 +77,9 @@ DEVICE float small_widen(uint32_t code, const struct small_float format)
 	return f32_of_bits(bits | sign);
 }
 
-/* Normal results round by carry: half a unit less one, plus the last kept bit, ties to even. For denormal ones, adding
- * a power of two whose last place is the format's smallest denormal makes the f32 addition round to it. */
+/* Normal results round by carry: add half a unit minus one, plus the last kept bit, so ties go to even. For denormal
+ * results, add a power of two whose last place is the format's smallest denormal. The f32 addition then rounds to
+ * it. */
 DEVICE uint32_t small_narrow(float x, const struct small_float format)
 {
 	const uint32_t shift = 23 - format.mantissa_bits, least_normal = (128 - format.bias) << 23;
@@ -96,7 +97,8 @@ DEVICE uint32_t small_narrow(float x, const struct small_float format)
 	return whole > 0x7f800000 ? format.nan : code | sign;
 }
 
-/* By the device's own instructions, which are exact and keep denormals; f16 by hand would cost more than the memory. */
+/* Uses the device's own instructions, which are exact and keep denormals. Converting f16 in software would be slower
+ * than the memory. */
 DEVICE float f16_widen(uint32_t code)
 {
 #ifdef __CUDACC__
@@ -132,8 +134,8 @@ DEVICE uint32_t bf16_narrow(float x)
 
 /* ---- Operations ---- */
 
-/* Of MIN, the smaller one keeps its bits and the larger one gives none. Neither is smaller: equal, then or-ing makes
- * -0 of two zeros if one is; or unordered, then something or-ed to a NaN stays one. */
+/* MIN: the smaller operand keeps its bits, and the larger contributes none. If neither is smaller, both are or-ed: two
+ * zeros give -0 if either is -0, and anything or-ed to a NaN stays a NaN. */
 #define FLOAT_OPERATIONS(name, type, bits, sign)                                                                       \
 	DEVICE type min_##name(type a, type b)                                                                         \
 	{                                                                                                              \
@@ -155,7 +157,7 @@ DEVICE uint32_t bf16_narrow(float x)
 FLOAT_OPERATIONS(f32, float, uint32_t, 0x80000000u)
 FLOAT_OPERATIONS(f64, double, uint64_t, 0x8000000000000000u)
 
-/* Two's complement wraps: sums and products are taken without signs (of i8 in an int, which they fit). */
+/* Two's complement wraps: sums and products use unsigned types (for i8, a wider one). */
 #define INTEGER_OPERATIONS(name, type, wrapping)                                                                       \
 	DEVICE type combine_##name(uint32_t op, type a, type b)                                                        \
 	{                                                                                                              \

@@ -1,14 +1,14 @@
-/* Folding: every element of the results becomes ((source 0 op source 1) op source 2) ..., as collet_reduction_run()
- * has it and to the same bits. All sources of an element are read before it is written, by the same thread, so a result
- * may be one of them. One source as it is, is the business of device_copy.h. */
+/* Reduces spans: every element of the results becomes ((source 0 op source 1) op source 2) ..., bit-equal to
+ * collet_reduction_run(). A thread reads all sources of an element before it writes the element, so a result may be one
+ * of the sources. device_copy.h handles a single source without arithmetic. */
 #ifndef COLLET_CUDA_KERNELS_DEVICE_REDUCE_H
 #define COLLET_CUDA_KERNELS_DEVICE_REDUCE_H
 
 #include "cuda/kernels/device_numbers.h"
 
-/* What some threads do together; this is the `worker`th of `workers`. */
+/* The arguments of one reduction; this thread is the `worker`th of `workers`. */
 struct reduction {
-	const uint64_t *sources, *results, *scales;     /* scales: doubles; NULL: nothing is scaled */
+	const uint64_t *sources, *results, *scales;     /* doubles; NULL if nothing is scaled */
 	uint32_t source_count, result_count;
 	uint64_t count;
 	uint64_t worker, workers;
@@ -19,8 +19,8 @@ struct reduction {
 
 enum { REDUCE_BATCH = 4 };
 
-/* All sources and results of a span that lie at one distance from a multiple of 16 are read and written 16 bytes at a
- * time, but for `head` elements before the first such multiple and what is left at the end. */
+/* Returns how many elements precede the first 16-byte pack. If all sources and results have the same alignment modulo
+ * 16, they are accessed in packs, except for this head and the rest at the end. Otherwise the head is everything. */
 DEVICE uint64_t reduce_head(const struct reduction *reduction, uint32_t element_bytes)
 {
 	const uint64_t first = reduction->sources[0] % 16;
@@ -33,7 +33,8 @@ DEVICE uint64_t reduce_head(const struct reduction *reduction, uint32_t element_
 	return differs || first % element_bytes || head > reduction->count ? reduction->count : head;
 }
 
-/* unpack: lane i of a pack as what it is combined in. repack: the opposite, rounded, a NaN in its canonical form. */
+/* unpack: converts element i of a pack to the type it is combined in. repack: the opposite, rounded, with a NaN in
+ * canonical form. */
 #define FLOAT_LANES(name, type, channel_state, bits, canonical)                                                        \
 	DEVICE type unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                            \
 	{                                                                                                              \
@@ -63,7 +64,7 @@ SMALL_LANES(f8e4m3, u8, uint8_t, small_widen(code, f8e4m3_format()), small_narro
 SMALL_LANES(f8e5m2, u8, uint8_t, small_widen(code, f8e5m2_format()), small_narrow(x, f8e5m2_format()))
 #undef SMALL_LANES
 
-/* C's division truncates; through 64 bits the divisor keeps its value for every world size. */
+/* C's division truncates. Through 64 bits the divisor keeps its value for every world size. */
 #define INTEGER_LANES(name, type, channel_state, stored, wide)                                                         \
 	DEVICE type unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                            \
 	{                                                                                                              \
@@ -112,7 +113,7 @@ DEVICE double divide_f64(const struct reduction *reduction, double x)
 #define REDUCE_PASTE(a, b) a##b
 #define REDUCE_EXPAND(a, b) REDUCE_PASTE(a, b)
 
-/* reduce_i8(), ...: the text of device_reduce.inc.h for each dtype. */
+/* Defines reduce_i8(), ...: the text of device_reduce.inc.h for each dtype. */
 #define REDUCE_NAME i8
 #define REDUCE_IN i8
 #define REDUCE_TYPE int8_t

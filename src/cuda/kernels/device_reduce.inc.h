@@ -7,8 +7,8 @@
 #define REDUCE_BY(window_word) REDUCE_EXPAND(window_word##_, REDUCE_IN)
 #define REDUCE_LANES (16 / REDUCE_BYTES)
 
-/* `lanes` elements from number `at` on, 1 or a pack full; `batch` sources are read before the first of them is waited
- * for. Both are constants wherever this is called. */
+/* Reduces `lanes` elements from number `at` on: one, or a full pack. Loads `batch` sources before it waits for the
+ * first. Both are constants in all callers. */
 DEVICE void REDUCE_FN(reduce_group)(const struct reduction *reduction, uint64_t at, uint32_t lanes, uint32_t batch)
 {
 	REDUCE_TYPE sum[REDUCE_LANES], next[REDUCE_LANES];
@@ -32,7 +32,7 @@ DEVICE void REDUCE_FN(reduce_group)(const struct reduction *reduction, uint64_t 
 			UNROLL
 			for (uint32_t i = 0; i < lanes; i++)
 				next[i] = REDUCE_FN(unpack)(&packs[b], i);
-			/* Rounded, as another rank would have got it. */
+			/* Round, so that the result equals what another rank computes. */
 			UNROLL
 			for (uint32_t i = 0; reduction->scales && i < lanes; i++) {
 				REDUCE_FN(repack)
@@ -57,7 +57,7 @@ DEVICE void REDUCE_FN(reduce_group)(const struct reduction *reduction, uint64_t 
 	}
 }
 
-/* What lies before the first pack and behind the last goes one by one. */
+/* Reduces packs, then single elements before the first pack and after the last. */
 DEVICE void REDUCE_FN(reduce_span)(const struct reduction *reduction, uint32_t batch)
 {
 	const uint64_t head = reduce_head(reduction, REDUCE_BYTES), packs = (reduction->count - head) / REDUCE_LANES;
@@ -73,7 +73,7 @@ DEVICE void REDUCE_FN(reduce)(const struct reduction *reduction)
 	REDUCE_FN(reduce_span)(reduction, REDUCE_BATCH);
 }
 
-/* The same, small: for a kernel that has all dtypes in it. */
+/* The same, in less code: for a kernel that contains all dtypes. */
 DEVICE_NOINLINE void REDUCE_FN(reduce_called)(const struct reduction *reduction)
 {
 	REDUCE_FN(reduce_span)(reduction, 1);

@@ -1,11 +1,11 @@
-/* Two sources that go to a result each, bit for bit. Both of an element are read before either is written, by the same
- * thread, so a result may be the other's source: what lies in two places changes them. */
+/* Copies two sources to one result each, bit for bit. A thread reads both bytes of a pair before it writes either. So
+ * each result may be the other's source, which swaps two buffers in place. */
 #ifndef COLLET_CUDA_KERNELS_DEVICE_SWAP_H
 #define COLLET_CUDA_KERNELS_DEVICE_SWAP_H
 
 #include "cuda/kernels/device_reduce.h"
 
-/* 1, 4 or 16 bytes, from byte `at` on. */
+/* bytes: 1, 4 or 16; at: offset. */
 DEVICE void swap_unit(const struct reduction *reduction, uint64_t at, uint32_t bytes)
 {
 	union ll_pack packs[2];
@@ -27,7 +27,7 @@ DEVICE void swap_unit(const struct reduction *reduction, uint64_t at, uint32_t b
 	}
 }
 
-/* count is of bytes. What lies alike goes by 16 bytes, or at least by 4, where it is aligned. */
+/* count is in bytes. Where all buffers have the same alignment, swaps 16 or 4 bytes at a time. */
 DEVICE_NOINLINE void swap_span(const struct reduction *reduction)
 {
 	const uint64_t first = reduction->sources[0];

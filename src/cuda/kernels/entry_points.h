@@ -1,11 +1,11 @@
-/* The kernels themselves: arguments unpacked, and the work shared out. */
+/* The kernels: each unpacks its arguments and shares the work among its threads. */
 #ifndef COLLET_CUDA_KERNELS_ENTRY_POINTS_H
 #define COLLET_CUDA_KERNELS_ENTRY_POINTS_H
 
 #include "cuda/kernels/device_swap.h"
 #include "cuda/kernels/plan_kernel.h"
 
-/* The span of this row of blocks, its columns' threads sharing it. */
+/* Describes the span of this row of blocks; the threads of all its columns share it. */
 DEVICE struct reduction reduction_of_span(const struct collet_span_arguments *arguments, uint32_t element_bytes)
 {
 	const struct collet_span_item *item = &arguments->items[block_row()];

@@ -1,10 +1,10 @@
-/* The image of the kernels, for cuModuleLoadData(). */
+/* The compiled kernels, for cuModuleLoadData(). */
 #ifndef COLLET_CUDA_KERNELS_IMAGE_H
 #define COLLET_CUDA_KERNELS_IMAGE_H
 
 #include <stdbool.h>
 
-/* What a build without nvcc has for an image. Drivers refuse it; the tests' stand-in takes it for a real one. */
+/* The image of a build without nvcc. Real drivers refuse it; the fake driver of the tests accepts it. */
 #define COLLET_KERNELS_MISSING "collet was built without nvcc: no kernels"
 
 /* A fat binary, or COLLET_KERNELS_MISSING. */

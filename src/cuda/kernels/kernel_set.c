@@ -1,4 +1,3 @@
-/* Loading the kernels into CUDA contexts, and launching them. */
 #include "cuda/kernels/kernel_set.h"
 
 #include <stdlib.h>
@@ -20,7 +19,7 @@ void collet_kernel_sets_init(struct collet_kernel_sets *sets, const struct colle
 
 static void free_set(struct collet_kernel_set *set)
 {
-	/* The program may have destroyed its context, and the module with it: then there is nothing left to free. */
+	/* The program may have destroyed the context, and the module with it. Then nothing is left to free. */
 	if (set->module && collet_cuda_push_context(set->cuda, set->context) == CU_OK) {
 		(void)set->cuda->cuModuleUnload(set->module);
 		collet_cuda_pop_context(set->cuda);
@@ -40,7 +39,7 @@ void collet_kernel_sets_deinit(struct collet_kernel_sets *sets)
 	*sets = (struct collet_kernel_sets){ 0 };
 }
 
-/* In the set's context. */
+/* Needs the set's context. */
 static cu_result find_functions(struct collet_kernel_set *set)
 {
 	const struct collet_cuda *cuda = set->cuda;

@@ -1,2 +1,2 @@
-/* What nvcc compiles. */
+/* The source that nvcc compiles. */
 #include "cuda/kernels/entry_points.h"

@@ -1,4 +1,4 @@
-/* In place of the image, where there is no nvcc. */
+/* Replaces the kernels in a build without nvcc. */
 #include "cuda/kernels/image.h"
 
 const unsigned char collet_kernels_image[] = COLLET_KERNELS_MISSING;

@@ -1,42 +1,42 @@
-/* A lane on its way through a tape: what it knows, how it waits, and which piece comes next. */
+/* One channel's walk through a kernel plan: its state, its waits, and the order of segments. */
 #ifndef COLLET_CUDA_KERNELS_PLAN_CHANNEL_H
 #define COLLET_CUDA_KERNELS_PLAN_CHANNEL_H
 
 #include "cuda/kernels/device_numbers.h"
 
-/* Shared by a block's threads. */
+/* Shared by the threads of a block. */
 struct channel_state {
 	uint64_t windows[COLLET_PLAN_RANKS];
-	uint64_t sent[COLLET_PLAN_RANKS], received[COLLET_PLAN_RANKS]; /* messages to, and from, each peer */
+	uint64_t sent[COLLET_PLAN_RANKS], received[COLLET_PLAN_RANKS]; /* numbers of messages to and from each peer */
 	uint64_t source[COLLET_SPAN_MAX_OPERANDS], destination[COLLET_SPAN_MAX_OPERANDS],
 		scales[COLLET_SPAN_MAX_OPERANDS];
 	uint64_t source_message[COLLET_SPAN_MAX_OPERANDS], destination_message[COLLET_SPAN_MAX_OPERANDS];
 	uint64_t buffers[3];
 };
 
-/* The same on all of a block's threads, and shared by them, so that it takes no registers. */
+/* Equal on all threads of a block, and in shared memory to save registers. */
 struct plan_run {
 	const struct collet_plan_arguments *arguments;
 	const struct collet_kernel_plan *plan;
 	unsigned char *abort;
-	unsigned char *left_ranks;   /* NULL: nobody looks */
-	uint64_t deadline_ns;        /* in ns; 0: no end */
-	uint64_t signature;          /* 0: nobody looks */
-	uint64_t launch;             /* its number */
-	unsigned char *own_window;   /* window */
+	unsigned char *left_ranks;   /* NULL: not checked */
+	uint64_t deadline_ns;        /* 0: no deadline */
+	uint64_t signature;          /* 0: not checked */
+	uint64_t launch;             /* number of this launch */
+	unsigned char *own_window;
 	struct channel_state *state;
-	uint32_t channel_index;      /* of the lane */
+	uint32_t channel_index;
 	uint32_t part, part_channel;
 	uint32_t jitter;
 };
 
-/* ---- Coming late ---- */
+/* ---- Delays for tests ---- */
 
-/* Threads that a GPU moves on together. */
+/* Threads of a warp, which a GPU executes together. */
 enum { WARP_THREADS = 32, JITTER_BITS = 14 };
 
-/* Some warps rest at some times, so that those of a block come apart, and the blocks too. Called: no calls but a test's
- * come here. */
+/* Delays some warps at some points, so that the warps of a block, and the blocks, get out of step. Not inlined: only
+ * tests call it. */
 DEVICE_NOINLINE void jitter_sleep(const struct plan_run *run, uint64_t seed)
 {
 	/* The finaliser of splitmix64 (Steele, Lea, Flood 2014). */
@@ -50,7 +50,7 @@ DEVICE_NOINLINE void jitter_sleep(const struct plan_run *run, uint64_t seed)
 		sleep_ns((uint32_t)(x >> (64 - JITTER_BITS)));
 }
 
-/* when: tells the times of a launch apart. Outside of tests one comparison, alike for all of a block. */
+/* seed distinguishes the points of a launch. Outside tests this is one comparison, equal for all threads of a block. */
 DEVICE void add_jitter(const struct plan_run *run, uint64_t seed)
 {
 	if (run->jitter)
@@ -59,7 +59,7 @@ DEVICE void add_jitter(const struct plan_run *run, uint64_t seed)
 
 /* ---- Waiting ---- */
 
-/* Was the peer, as its launch of this number, launched for another call? As far as is known. */
+/* True if the peer's launch of this number is known to be for another call. */
 DEVICE bool has_mismatch(const struct plan_run *run, uint32_t peer)
 {
 	const uint64_t own = collet_launch_id(run->launch, run->signature);
@@ -72,10 +72,11 @@ DEVICE bool has_mismatch(const struct plan_run *run, uint32_t peer)
 	return launch_id >> COLLET_LAUNCH_SIGNATURE_BITS == own >> COLLET_LAUNCH_SIGNATURE_BITS && launch_id != own;
 }
 
-/* In a count of turns: the peer had left before the flag was looked at again. */
+/* Set in a spin count: the peer had left before the flag was last read. */
 #define SPINS_PEER_LEFT (UINT64_C(1) << 63)
 
-/* Who has left had sent all that it ever will: that is there once its leaving is seen. */
+/* Everything that a peer sent before it left is visible once its bit is. So the flag is read once more after the bit
+ * was seen. */
 DEVICE bool peer_has_left(const struct plan_run *run, uint64_t *spins, uint32_t peer)
 {
 	if (!run->left_ranks || !(flag_acquire(run->left_ranks) >> peer & 1))
@@ -108,7 +109,7 @@ DEVICE bool must_abort(const struct plan_run *run, uint64_t *spins, uint32_t pee
 	return ++*spins % ABORT_CHECK_INTERVAL == 0 && check_abort(run, spins, peer);
 }
 
-/* For the peer. false: it was told to give up. */
+/* Waits until the peer raises the flag to at least `least`. Returns false on abort. */
 DEVICE bool wait_for(const struct plan_run *run, const unsigned char *flag, uint64_t least, uint32_t peer)
 {
 	uint64_t spins = 0;
@@ -125,8 +126,8 @@ DEVICE unsigned char *window_word(
 		collet_window_word_at(&run->arguments->window, which, run->channel_index, peer);
 }
 
-/* The channels of this part wait for each other. Counted apart for each number of channels, so that a call may have
- * another than the one before. */
+/* Waits for all channels of this part. There is one counter for each number of channels, since the next call may use
+ * another number. */
 DEVICE bool channel_barrier(const struct plan_run *run)
 {
 	const uint64_t channels = run->plan->channels_per_part;
@@ -140,22 +141,22 @@ DEVICE bool channel_barrier(const struct plan_run *run)
 		const uint64_t before = flag_add(count, 1);
 		ok = wait_for(run, count, (before / channels + 1) * channels, run->plan->rank);
 	}
-	/* Nobody reads what others wrote before find_ranges() has gathered the threads again; but whether to go on at
-	 * all they must know alike: else some would come to that barrier and others to the last one. */
+	/* No thread reads what others wrote before find_ranges() synchronises again. But all must agree here whether to
+	 * continue: otherwise some would wait at that barrier and others at the last one. */
 	return block_all(ok);
 }
 
-/* Of a move. */
+/* A segment of a move. */
 struct segment {
 	const struct collet_plan_move *move;
 	const struct collet_plan_range *ranges;
-	uint64_t offset, count;      /* elements */
+	uint64_t offset, count;      /* in elements */
 };
 
-/* ---- The order of pieces ---- */
+/* ---- The order of segments ---- */
 
-/* Has this channel a turn-th piece of so many elements, and which? The first piece of all exists even if it is empty,
- * so that empty messages travel too. */
+/* Finds this channel's segment number `index` of a move with `count` elements. Returns false if there is none. The very
+ * first segment exists even if it is empty, so that empty messages are sent too. */
 DEVICE bool segment_at(const struct plan_run *run, uint64_t index, uint64_t count, struct segment *segment)
 {
 	const struct collet_kernel_plan *plan = run->plan;
@@ -187,10 +188,10 @@ DEVICE const struct collet_plan_range *range_at(const struct plan_run *run, uint
 	       number;
 }
 
-/* What the lane does next. */
+/* The channel's position in the plan. */
 struct plan_cursor {
-	uint64_t pass, segment;      /* turn: this pass's piece */
-	uint32_t step, end_step;     /* step: the one, or the first of two */
+	uint64_t pass, segment;      /* segment: number within this pass */
+	uint32_t step, end_step;     /* step: the current one, or the first of a pair */
 	uint32_t pair_index, move;
 	bool has_more, failed;
 };
@@ -203,7 +204,7 @@ DEVICE bool has_segment(
 		run, cursor->pass * run->plan->segments_per_pass + cursor->segment, step->longest_move, &segment);
 }
 
-/* To the next turn of the step, or of the pair; or past it. */
+/* Moves to the next segment of the step or pair, or past it. */
 DEVICE void advance_segment(const struct plan_run *run, struct plan_cursor *cursor)
 {
 	const struct collet_plan_step *step = step_at(run, cursor->step);
@@ -222,8 +223,8 @@ DEVICE void advance_segment(const struct plan_run *run, struct plan_cursor *curs
 	cursor->pass++;
 }
 
-/* The next move's piece; false: that was all. Called, as what runs it is: registers that one of them needs are not kept
- * while the other runs, nor while elements are folded. */
+/* Finds the next move's segment; returns false at the end. Not inlined, like run_segment(): neither keeps the other's
+ * registers alive. */
 DEVICE_NOINLINE bool next_segment(const struct plan_run *run, struct plan_cursor *cursor, struct segment *segment)
 {
 	while (cursor->step < cursor->end_step) {

@@ -1,8 +1,10 @@
-/* A tape: what one rank does in one collective, for the executor kernel; and the window, the memory of a rank's GPU by
- * which its peers reach it. For the host, which lays both down, and for the kernel.
+/* The formats that host and plan kernel share: the kernel plan and the window.
  *
- * A tape is a step program's steps for one rank and shape, with peers and elements named and buffers left open, so that
- * it serves every call of that shape. It is position-independent: arrays lie behind the head at the offsets it says. */
+ * A kernel plan says what one rank does in one collective. It lists the steps of a step program for one rank and shape,
+ * with resolved peers and elements. Buffers are not fixed, so one plan serves every call of that shape. It is
+ * position-independent: the header gives the offsets of its arrays.
+ *
+ * A window is the GPU memory of a rank that its peers write to. */
 #ifndef COLLET_CUDA_KERNELS_PLAN_FORMAT_H
 #define COLLET_CUDA_KERNELS_PLAN_FORMAT_H
 
@@ -18,67 +20,69 @@
 enum {
 	COLLET_PLAN_RANKS = 64,
 	COLLET_PLAN_PARTS = 4,
-	COLLET_WINDOW_SLOTS = 4,     /* messages that may be under way between two ranks of a lane */
-	COLLET_PLAN_SEGMENTS_PER_PASS = 3, /* pieces of a step in a pass, of a sliced program: fewer than slots */
-	COLLET_LL_BYTES = 2048,      /* the longest piece that goes with flags between its bytes */
+	COLLET_WINDOW_SLOTS = 4,     /* messages in flight between two ranks, per channel */
+	/* segments of a step in one pass of a pipelined program; less than the number of slots */
+	COLLET_PLAN_SEGMENTS_PER_PASS = 3,
+	COLLET_LL_BYTES = 2048,      /* longest segment sent with the LL protocol: each word carries data and a flag */
 	COLLET_FLAG_STRIDE_BYTES = 64
 };
 
 enum collet_plan_buffer { COLLET_PLAN_INPUT, COLLET_PLAN_RESULT, COLLET_PLAN_SCRATCH, COLLET_PLAN_PEER };
 
 struct collet_plan_range {
-	uint64_t first;              /* element of the buffer; of a peer: nothing */
+	uint64_t first;              /* first element in the buffer; unused for a peer */
 	uint32_t buffer;
 	uint32_t peer;
 };
 
-/* Sources folded in their order into every result; ends[end ...]: sources, then results. */
+/* Reduces the sources, in their order, into every result. From ranges[first_range] on: sources, then results. */
 struct collet_plan_move {
 	uint64_t count;
 	uint32_t first_range;
 	uint16_t source_count, result_count;
-	uint8_t is_final;            /* the elements' last touch */
+	uint8_t is_final;            /* this is the elements' last touch */
 	uint8_t unused[7];
 };
 
 struct collet_plan_step {
 	uint32_t first_move, move_count;
-	uint64_t longest_move;       /* elements */
-	uint8_t is_paired;           /* piece by piece in turn with the next one */
-	uint8_t has_barrier;         /* a part's channels wait for each other first: what one reads, another wrote */
+	uint64_t longest_move;       /* in elements */
+	uint8_t is_paired;           /* its segments alternate with those of the next step */
+	uint8_t has_barrier;         /* The part's channels wait for each other first: one reads what another wrote. */
 	uint8_t unused[6];
 };
 
 struct collet_kernel_plan {
-	uint32_t bytes;              /* of all of it */
+	uint32_t bytes;              /* of the whole plan */
 	uint32_t rank, size;
-	uint32_t parts, channels_per_part; /* a lane is a part's channel: one block */
-	uint32_t segments_per_pass;  /* pieces of a step in a pass; UINT32_MAX: there is one pass */
+	uint32_t parts, channels_per_part; /* a kernel channel is one channel of one part, run by one block */
+	uint32_t segments_per_pass;  /* segments of a step in a pass; UINT32_MAX if there is one pass */
 	uint32_t element_bytes;
-	uint32_t is_ll;              /* pieces go with flags between their bytes */
-	uint64_t segment_elements;   /* elements */
-	uint32_t first_step[COLLET_PLAN_PARTS + 1]; /* part p's: from steps[p] to steps[p + 1] */
-	uint32_t steps_offset, moves_offset, ranges_offset; /* bytes */
+	uint32_t is_ll;              /* segments use the LL protocol: flags between the data */
+	uint64_t segment_elements;
+	/* part p has the steps from first_step[p] up to first_step[p + 1] */
+	uint32_t first_step[COLLET_PLAN_PARTS + 1];
+	uint32_t steps_offset, moves_offset, ranges_offset; /* in bytes, from the plan's start */
 };
 
-/* What all windows of a communicator have in common. */
+/* The layout of a window, equal for all ranks of a communicator. */
 struct collet_window {
 	uint32_t size, channels;
 	uint32_t slot_bytes;         /* a multiple of 64 */
 };
 
-/* Words, each on a line of its own. The peer of FULL and FREE is who writes it: how many messages it has sent here, and
- * how many of ours it has taken. SENT and TAKEN are the rank's own, kept from one launch to the next: a launch that is
- * replayed goes on where the last one was. */
+/* Words of a window, one per channel and peer, each on a cache line of its own. The peer writes FULL and FREE: how many
+ * messages it has sent to this rank, and how many of this rank's messages it has received. The rank itself keeps SENT
+ * and RECEIVED from one launch to the next, so a replayed launch continues the count. */
 enum collet_window_word {
 	COLLET_WINDOW_FULL,
 	COLLET_WINDOW_FREE,
 	COLLET_WINDOW_SENT,
 	COLLET_WINDOW_RECEIVED,
-	COLLET_WINDOW_BARRIER,       /* by number of channels and part: how often one of them has come */
-	COLLET_WINDOW_ENDED_CHANNELS, /* the first: how many lanes of this launch have ended */
-	COLLET_WINDOW_LAUNCHES,      /* the first: how many there have been */
-	COLLET_WINDOW_LAUNCH_ID,     /* the first lane's: what the peer has been launched for, see collet_launch_id() */
+	COLLET_WINDOW_BARRIER,       /* indexed by number of channels and part: how many times a channel has arrived */
+	COLLET_WINDOW_ENDED_CHANNELS, /* at index 0: how many channels of this launch have ended */
+	COLLET_WINDOW_LAUNCHES,      /* at index 0: number of launches so far */
+	COLLET_WINDOW_LAUNCH_ID,     /* in channel 0: what the peer was launched for, see collet_launch_id() */
 	COLLET_WINDOW_WORDS
 };
 
@@ -88,8 +92,8 @@ COLLET_HOST_DEVICE static inline uint64_t collet_window_word_at(
 	return (((uint64_t)window_word * window->channels + channel) * window->size + peer) * COLLET_FLAG_STRIDE_BYTES;
 }
 
-/* What a rank tells the others of a launch, in one word: which one it is, and what for. Of the last four there is one
- * each, every 16 bytes of a line. */
+/* Packs into one word which launch this is, and for which call. A rank writes it to its peers, which keep the last
+ * four, one in every 16 bytes of a line. */
 enum { COLLET_LAUNCH_ID_SLOTS = 4, COLLET_LAUNCH_SIGNATURE_BITS = 40 };
 COLLET_HOST_DEVICE static inline uint64_t collet_launch_id(uint64_t launch, uint64_t signature)
 {
@@ -102,7 +106,7 @@ COLLET_HOST_DEVICE static inline uint64_t collet_window_words(const struct colle
 	return collet_window_word_at(window, COLLET_WINDOW_WORDS, 0, 0);
 }
 
-/* Where a peer's message number n goes: plain, or quick, at two bytes for each. */
+/* Offset of the slot for a peer's message `number`. LL slots come first, with two bytes for each byte of data. */
 COLLET_HOST_DEVICE static inline uint64_t collet_window_slot_at(
 	const struct collet_window *window, bool is_ll, uint32_t channel, uint32_t peer, uint64_t number)
 {
@@ -114,8 +118,8 @@ COLLET_HOST_DEVICE static inline uint64_t collet_window_slot_at(
 		       quick_at + slots * 2 * COLLET_LL_BYTES + slot_address * window->slot_bytes;
 }
 
-/* Where a lane unpacks the k-th source of a quick move (the rank's own and one or two of each peer); k == 2 size: where
- * it makes the result. */
+/* Offset of the buffer where a channel unpacks source k of an LL move: the rank's own source, and one or two per peer.
+ * k == 2 * size is the buffer for the result. */
 COLLET_HOST_DEVICE static inline uint64_t collet_window_ll_buffer_offset(
 	const struct collet_window *window, uint32_t channel, uint32_t k)
 {
@@ -123,7 +127,7 @@ COLLET_HOST_DEVICE static inline uint64_t collet_window_ll_buffer_offset(
 		((uint64_t)channel * (2 * window->size + 1) + k) * COLLET_LL_BYTES;
 }
 
-/* Zeroed before the first launch. */
+/* The window must be zeroed before the first launch. */
 COLLET_HOST_DEVICE static inline uint64_t collet_window_bytes(const struct collet_window *window)
 {
 	return collet_window_ll_buffer_offset(window, window->channels, 0);

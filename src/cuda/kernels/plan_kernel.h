@@ -1,22 +1,22 @@
-/* The executor: a block runs one lane of a rank's tape. Messages go into slots of the receiver's window; the sender
- * waits for a slot, writes, and says so; the receiver folds from the slot to wherever the value goes, slots of others
- * included, and gives the slot back. Pieces, passes and pairs are taken in the order that collectives/step.h says, so
- * that both ends count alike.
+/* The plan kernel: each block runs one channel of a rank's kernel plan. Messages go into slots of the receiver's
+ * window. The sender waits for a free slot, writes it, and signals the receiver. The receiver reduces from the slot
+ * into every destination, which may be slots of other peers, and frees the slot. Segments, passes and pairs follow the
+ * order of collectives/step.h, so that both ends count alike.
  *
- * A lane does one thing after the other: the look-ahead that programs count on is what slots hold.
+ * A channel executes one segment at a time; the slots provide the look-ahead that programs rely on.
  *
- * Numbers of messages only grow. They are kept in the window, so that a launch goes on where the last one ended: what
- * waits compares with a number that no earlier launch, nor an earlier replay of this one, can have reached. */
+ * Message numbers only grow, and are kept in the window, so a launch continues where the last one ended. Each wait
+ * compares with a number that no earlier launch, nor an earlier replay of this one, can have reached. */
 #ifndef COLLET_CUDA_KERNELS_PLAN_KERNEL_H
 #define COLLET_CUDA_KERNELS_PLAN_KERNEL_H
 
 #include "cuda/kernels/device_copy.h"
 #include "cuda/kernels/plan_channel.h"
 
-/* ---- Pieces with flags between their bytes: each word of 8 bytes is four of them and the message's number ---- */
+/* ---- LL protocol: each 8-byte word holds 4 bytes of data and the message's number ---- */
 
-/* Numbers repeat after 2^32 messages, and a word that none of those was long enough to reach would be taken for new: so
- * once in a while a message has all words there are. */
+/* Numbers repeat after 2^32 messages. A word that no message in between was long enough to write would then look new.
+ * So once per interval, a message writes every word of its slot. */
 enum { LL_REFRESH_INTERVAL = 1 << 20 };
 
 DEVICE void ll_send(const unsigned char *from, unsigned char *slot_address, uint64_t bytes, uint64_t number)
@@ -49,7 +49,7 @@ DEVICE bool ll_receive(const struct plan_run *run, const unsigned char *slot_add
 
 /* ---- A move ---- */
 
-/* How many of the ends before this one are of the same peer: their messages come first. */
+/* Counts the earlier ranges of the same peer: their messages come first. */
 DEVICE uint64_t earlier_from_peer(const struct collet_plan_range *ranges, uint32_t k)
 {
 	uint64_t same = 0;
@@ -70,7 +70,7 @@ DEVICE uint64_t slot_address(const struct plan_run *run, uint32_t window, uint32
 		&run->arguments->window, run->plan->is_ll, run->channel_index, peer, number);
 }
 
-/* Where the k-th source is, once it is there; of a quick message, where it will be unpacked. */
+/* Finds the address of source k, and waits until its message has arrived. An LL message is unpacked later. */
 DEVICE bool find_source(const struct plan_run *run, const struct segment *segment, uint32_t k)
 {
 	const struct collet_plan_range *range = &segment->ranges[k];
@@ -93,7 +93,7 @@ DEVICE bool find_source(const struct plan_run *run, const struct segment *segmen
 		run, window_word(run, COLLET_WINDOW_FULL, run->plan->rank, range->peer), number + 1, range->peer);
 }
 
-/* Where the k-th result goes, once there is room for it. */
+/* Finds the address of result k, and waits until its slot is free. */
 DEVICE bool find_result(const struct plan_run *run, const struct segment *segment, uint32_t k)
 {
 	const struct collet_plan_range *ranges = segment->ranges + segment->move->source_count, *range = &ranges[k];
@@ -124,7 +124,8 @@ DEVICE bool find_ranges(const struct plan_run *run, const struct segment *segmen
 	return block_all(found);
 }
 
-/* Where in a piece: before its ends are waited for, before they are read, and before each message is sent and told. */
+/* Points of a segment where tests delay: before its waits, before its reduction, and before each message is sent and
+ * signalled. */
 enum {
 	JITTER_BEFORE_WAIT,
 	JITTER_BEFORE_REDUCE,
@@ -147,7 +148,7 @@ DEVICE bool ll_unpack(const struct plan_run *run, const struct segment *segment)
 			continue;
 		const unsigned char *from = (const unsigned char *)(uintptr_t)slot_address(
 			run, run->plan->rank, range->peer, run->state->source_message[k]);
-		/* An empty message is its number alone. */
+		/* An empty message consists of its number alone. */
 		const uint64_t bytes = segment->count ? segment->count * run->plan->element_bytes : 1;
 		has_arrived = ll_receive(run, from, (unsigned char *)(uintptr_t)run->state->source[k], bytes,
 			run->state->source_message[k] + 1, range->peer);
@@ -170,7 +171,8 @@ DEVICE void ll_pack(const struct plan_run *run, const struct segment *segment)
 	}
 }
 
-/* *fenced: all that the block has done is to be seen before any of these flags, so one fence does. */
+/* Sets one flag in the peer's window. *fenced: all work of the block must be visible before any of these flags, so one
+ * fence is enough. */
 DEVICE void signal_peer(
 	const struct plan_run *run, enum collet_window_word which, uint32_t peer, uint64_t number, bool *fenced)
 {
@@ -180,7 +182,8 @@ DEVICE void signal_peer(
 	flag_store_fenced(window_word(run, which, peer, run->plan->rank), number);
 }
 
-/* Messages sent and taken: told to the peers, and counted. One thread, in order, so that no number goes back. */
+/* Counts messages sent and received, and signals the peers. One thread does it in order, so that no number goes
+ * back. */
 DEVICE void signal_peers(const struct plan_run *run, const struct segment *segment)
 {
 	struct channel_state *state = run->state;
@@ -220,7 +223,7 @@ DEVICE struct reduction reduction_of_segment(const struct plan_run *run, const s
 	return reduction;
 }
 
-/* ---- A lane ---- */
+/* ---- A channel ---- */
 
 DEVICE void load_windows(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
 {
@@ -276,7 +279,7 @@ DEVICE void reduce_as(uint32_t dtype, const struct reduction *reduction)
 	}
 }
 
-/* false: it was told to give up. */
+/* Returns false on abort. */
 DEVICE_NOINLINE bool run_segment(const struct plan_run *run, const struct segment *segment)
 {
 	jitter_before(run, segment, JITTER_BEFORE_WAIT);
@@ -299,8 +302,8 @@ DEVICE_NOINLINE bool run_segment(const struct plan_run *run, const struct segmen
 	return true;
 }
 
-/* What this rank was launched for, to all others: they find out, as they wait or in the end, if it was for another call
- * than they were. */
+/* Tells all peers what this rank was launched for. While they wait, or at their end, they detect if their call is
+ * another one. */
 DEVICE void announce_launch(const struct plan_run *run)
 {
 	const uint64_t launch_id = collet_launch_id(run->launch, run->signature);
@@ -315,7 +318,7 @@ DEVICE void announce_launch(const struct plan_run *run)
 				launch_id, launch_id);
 }
 
-/* What went well may have been a sum of what others took for a maximum. */
+/* A call may complete although ranks disagree: one may have summed what others maximised. */
 DEVICE void check_mismatch(const struct plan_run *run)
 {
 	if (run->channel_index)
@@ -325,7 +328,7 @@ DEVICE void check_mismatch(const struct plan_run *run)
 			abort_store(run->abort, COLLET_ABORT_MISMATCH | p);
 }
 
-/* The last lane to end counts the launch, and tells the host. */
+/* The last channel to end counts the launch and signals the host. */
 DEVICE void signal_host(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
 {
 	block_sync();
@@ -342,7 +345,8 @@ DEVICE void signal_host(const struct plan_run *run, const struct collet_plan_ran
 		flag_release(device_pointer(rank_arguments->done, sizeof(uint64_t)), rank_arguments->ticket);
 }
 
-/* Given up, the numbers in the window mean nothing any more: it is done with, and later launches leave at once. */
+/* After an abort, the numbers in the window are meaningless. The window is not used again, and later launches end at
+ * once. */
 DEVICE void run_channel(const struct collet_plan_arguments *arguments)
 {
 	SHARED struct channel_state state;

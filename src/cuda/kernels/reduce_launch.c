@@ -1,4 +1,4 @@
-/* Laying spans out for the fold kernels. */
+/* Lays out spans as arguments of the reduce, copy and swap kernels. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,11 +8,11 @@
 _Static_assert(sizeof(struct collet_span_arguments) <= 4096, "what every driver passes by value");
 _Static_assert(3 * COLLET_SPAN_MAX_OPERANDS <= COLLET_LAUNCH_WORDS, "any one span fits");
 
-/* A launch in the making. */
+/* The arguments of a launch being filled. */
 struct span_batch {
 	enum collet_gpu_kernel kernel;
 	uint32_t words;
-	uint64_t longest;      /* 16-byte pieces of the longest span */
+	uint64_t longest;      /* length of the longest span, in 16-byte packs */
 	struct collet_span_arguments arguments;
 };
 
@@ -76,7 +76,8 @@ static void add(struct span_batch *batch, const struct collet_gpu_span *span, si
 	batch->longest = pieces > batch->longest ? pieces : batch->longest;
 }
 
-/* As many blocks as run at once, shared among the spans, but none without a piece for each of its threads. */
+/* Launches as many blocks as run at the same time, shared among the spans. No block gets less than one pack per
+ * thread. */
 static collet_status launch(const struct collet_kernel_set *set, const struct span_batch *batch, cu_stream stream)
 {
 	const uint32_t rows = batch->arguments.item_count;
@@ -88,7 +89,7 @@ static collet_status launch(const struct collet_kernel_set *set, const struct sp
 	return collet_kernel_launch(set, batch->kernel, columns, rows, &batch->arguments, stream);
 }
 
-/* The spans of this kind. */
+/* Launches the spans of this kind. */
 static collet_status launch_kind(const struct collet_kernel_set *set, const struct collet_gpu_reduction *reduction,
 	const struct collet_gpu_span *spans, uint32_t span_count, enum kind kind, cu_stream stream)
 {
