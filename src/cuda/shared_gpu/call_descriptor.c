@@ -1,4 +1,4 @@
-/* A rank's offer for a call: where its buffers are, and what it calls. */
+/* Fills in a rank's call descriptor: where its buffers are, and what it calls. */
 #include <string.h>
 
 #include "core/status.h"
@@ -45,7 +45,7 @@ collet_status collet_shared_gpu_locate(struct collet_shared_gpu *shared_gpu, str
 	return COLLET_OK;
 }
 
-/* Cuts go along with a v-form's offer; how long that is. */
+/* Appends a v-form's counts and displacements; returns the size of the descriptor. */
 static size_t append_counts(
 	struct collet_shared_gpu *shared_gpu, struct call_descriptor *descriptor, const struct collet_shape *shape)
 {
@@ -86,13 +86,13 @@ static struct call_summary summary_of(const struct collet_shared_gpu *shared_gpu
 	};
 }
 
-/* The first of the undecided calls, on the host's memory. The leader must have this rank's offer before the call ends
- * here, since nobody may hear of this rank for long then; and those of others that await a verdict must have theirs
- * from the leader. So it is held until messages have left, or come. Mostly they have, at once, and nobody awaits
- * anything: then it is a call like any other. */
+/* Tries to start the first undecided call at once; its buffers are host memory. The leader must have this rank's
+ * descriptor before the call completes here, since it may not hear of this rank for long afterwards. Members that
+ * expect a decision must get it. So the call is deferred until messages are sent or received. Mostly they have been
+ * already, and nobody expects a decision: then it continues like any other call. */
 static void try_fast_path(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	/* Ended: some message could not even be posted. */
+	/* If the communicator has ended, some message could not be posted. */
 	if (atomic_load_explicit(&shared_gpu->state->end_status, memory_order_acquire) != COLLET_OK ||
 		!collet_shared_call_messages_done(shared_gpu, call))
 		return;
@@ -135,7 +135,7 @@ collet_status collet_shared_gpu_start(
 	}
 	descriptor->notes_sent = shared_gpu->exported.notes_sent;
 	request->deferred = true;
-	/* Then the verdict is known, whatever others offer. */
+	/* If all buffers are host memory, the decision is known, whatever the others send. */
 	const bool is_host_only =
 		collet_call_buffers_are_host(buffers) && (buffers->buffer[0].location == COLLET_BUFFER_HOST ||
 								 buffers->buffer[1].location == COLLET_BUFFER_HOST);

@@ -24,14 +24,14 @@ static size_t file_bytes(const struct collet_shared_gpu *shared_gpu)
 	return shared_gpu->size * COLLET_COMPLETION_FLAGS * sizeof(uint32_t);
 }
 
-/* What the leader's desk and the others' know the file by; the driver numbers no allocation so. */
+/* The number that identifies the file in handle exchanges; the driver gives no such number to memory. */
 static struct collet_handle_note note_of(const struct collet_shared_gpu *shared_gpu)
 {
 	return (struct collet_handle_note){ .process = peer_info_of(shared_gpu, 0)->process_id,
 		.allocation = shared_gpu->internal.id | UINT64_C(1) << 63 };
 }
 
-/* ---- The words ---- */
+/* ---- The flags' memory ---- */
 
 static void unmap(struct collet_completion_flags *flags)
 {
@@ -39,8 +39,8 @@ static void unmap(struct collet_completion_flags *flags)
 	flags->flags = NULL;
 }
 
-/* For every context of this process (PORTABLE), and for streams (MAPPED). In the copier's context. *locked: the driver
- * has them, even if this fails. */
+/* Page-locks the flags for all contexts of this process (PORTABLE) and for streams (MAPPED). Needs the copy stream's
+ * context. *locked: the driver has them, even if this fails. */
 static cu_result register_pages(
 	const struct collet_cuda *cuda, cu_context context, struct collet_completion_flags *flags, bool *locked)
 {
@@ -93,7 +93,7 @@ static void log_unavailable(const struct collet_shared_gpu *shared_gpu)
 
 /* ---- Connecting ---- */
 
-/* The others read and write it, and must not find it shorter than it was. */
+/* Seals the file: other ranks write to it, and must not find it truncated. */
 static int make_file(size_t bytes)
 {
 	const int fd = memfd_create("collet-order", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -107,7 +107,7 @@ static int make_file(size_t bytes)
 	return -1;
 }
 
-/* Do others share the leader's process? Then not all of them will have words. */
+/* True if other members are threads of the leader's process: then they cannot all have flags. */
 static bool has_leader_threads(const struct collet_shared_gpu *shared_gpu)
 {
 	for (uint32_t r = 1; r < shared_gpu->size; r++)
@@ -132,7 +132,7 @@ void collet_completion_flags_create(struct collet_shared_gpu *shared_gpu)
 		log_unavailable(shared_gpu);
 	for (uint32_t r = 1; shared_gpu->completion_flags.flags && r < shared_gpu->size; r++) {
 		const struct collet_peer_info *peer_info = peer_info_of(shared_gpu, r);
-		/* Whoever does not get it offers no words, and all do without. */
+		/* A member that does not get the file sends no flags, and then nobody uses them. */
 		if (peer_info->handle_exchange[1] &&
 			collet_handle_exchange_send(desk, peer_info->handle_exchange, &note, fd) == COLLET_ERR_SYSTEM)
 			log_unavailable(shared_gpu);
@@ -163,7 +163,7 @@ void collet_completion_flags_attach(struct collet_shared_gpu *shared_gpu)
 	close(fd);
 }
 
-/* ---- Calls' words ---- */
+/* ---- Flags of calls ---- */
 
 void collet_shared_gpu_claim_flag(struct collet_shared_gpu *shared_gpu, struct collet_completion_flag *flag)
 {
@@ -213,7 +213,7 @@ bool collet_completion_flags_enqueue(struct collet_shared_gpu *shared_gpu, const
 	for (uint32_t r = 0; r < shared_gpu->size; r++)
 		settings[r] = flag_write(shared_gpu, r, descriptor_of(shared_gpu, call, r)->flag, 1);
 	settings[shared_gpu->size] = flag_write(shared_gpu, 0, 0, flags->launched + 1);
-	/* All of them or none, so that either the GPU tells or hosts do. */
+	/* The batch is executed entirely or not at all, so either the GPU signals all ranks, or hosts do. */
 	if (shared_gpu->device->cuda->cuStreamBatchMemOp(shared_gpu->stream, shared_gpu->size + 1, settings, 0) !=
 		CU_OK)
 		return false;
@@ -242,13 +242,13 @@ static void release_first(struct collet_shared_gpu *shared_gpu)
 void collet_completion_flags_reap(struct collet_shared_gpu *shared_gpu)
 {
 	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
-	/* Acquire: what the launch has done comes before. */
+	/* Acquire: pairs with the stream's write behind the launch, whose results are visible after it. */
 	while (flags->first &&
 		(int32_t)(atomic_load_explicit(flags->flags, memory_order_acquire) - flags->first->launch_number) >= 0)
 		release_first(shared_gpu);
 }
 
-/* The leader is asked by its streams' thread, which waits for words: nobody else would find out that the GPU fails. */
+/* The leader's stream thread calls this while it waits for flags: nobody else would notice that the GPU has failed. */
 void collet_shared_gpu_check_fault(struct collet_shared_gpu *shared_gpu)
 {
 	const struct collet_cuda *cuda = shared_gpu->device->cuda;
@@ -272,15 +272,15 @@ void collet_completion_flags_deinit(struct collet_shared_gpu *shared_gpu, bool s
 	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
 	while (flags->first)
 		release_first(shared_gpu);
-	/* The GPU may be in the middle of setting them where its context is broken: then the driver has them yet, and
-	 * they stay where they are, so that it hits nobody's memory. */
+	/* If the GPU's context is broken, it may still write the flags. Then they stay mapped, so that it hits no other
+	 * memory. */
 	if (flags->flags && !streams &&
 		collet_cuda_unregister_host(cuda, shared_gpu->copy_stream->context, (void *)(uintptr_t)flags->flags))
 		unmap(flags);
 	flags->flags = NULL;
 }
 
-/* What the driver has of them is the parent's. */
+/* The registration with the driver belongs to the parent process. */
 void collet_completion_flags_forget(struct collet_completion_flags *flags)
 {
 	if (flags->flags)

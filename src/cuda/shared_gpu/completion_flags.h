@@ -1,11 +1,10 @@
-/* How streams of ranks that share a GPU are told that it has done a call of theirs: by words that the leader's stream
- * sets behind its launch, and that the ranks' streams wait for. So no host stands between a launch's end and what the
- * streams hold after it.
+/* Tells streams of ranks that share a GPU that it has completed their call. The leader's stream sets flags behind its
+ * launch, and the ranks' streams wait for them. So no host stands between a launch's end and the work behind the call.
  *
- * The words are in a file of the leader's that all of them map and have page-locked, and that serves for nothing else:
- * what a stream sets late, when its communicator has ended, hits nobody's memory. Each word is one rank's, for one call
- * at a time; whoever ends the communicator sets those of its own rank, which lets its streams go on. Threads of the
- * leader's process have none, nor those that its file does not reach: then hosts tell all streams. */
+ * The flags are in a memfd of the leader that all ranks map and page-lock. It serves for nothing else: a flag that a
+ * stream sets late, after its communicator has ended, hits no other memory. Each flag belongs to one rank, for one call
+ * at a time. Whoever ends the communicator sets those of its own rank, which releases its streams. If members are
+ * threads of the leader's process, or cannot get the file, there are no flags, and hosts signal all streams. */
 #ifndef COLLET_CUDA_SHARED_GPU_COMPLETION_FLAGS_H
 #define COLLET_CUDA_SHARED_GPU_COMPLETION_FLAGS_H
 
@@ -20,41 +19,42 @@
 struct collet_shared_gpu;
 struct call;
 
-enum { COLLET_COMPLETION_FLAGS = 1024 }; /* of each rank; the first is the leader's own, of what it has launched */
+enum { COLLET_COMPLETION_FLAGS = 1024 }; /* for each rank; the leader's first counts its launches */
 
-/* 0: not done; 1: done, or there is nothing to wait for any more. */
+/* A flag is 0 until the call is complete, or there is nothing to wait for; then 1. */
 struct collet_completion_flag {
 	_Atomic uint32_t *host;
 	cu_pointer gpu;
-	uint32_t index;              /* 0: it is none */
+	uint32_t index;              /* 0 if there is no flag */
 };
 
 struct collet_completion_flags {
-	_Atomic uint32_t *flags;     /* by place; NULL: there are none */
+	_Atomic uint32_t *flags;     /* by member; NULL if there are none */
 	size_t bytes;
-	cu_pointer gpu;              /* where the GPU has them */
-	uint16_t free_flags[COLLET_COMPLETION_FLAGS]; /* of this rank's */
+	cu_pointer gpu;              /* where the GPU accesses them */
+	uint16_t free_flags[COLLET_COMPLETION_FLAGS]; /* of this rank */
 	uint32_t free_count;
-	uint32_t launched;           /* leader: so many calls' ends are the GPU's to tell, */
-	struct shared_call *first, **last; /* of which it may be at these yet */
+	uint32_t launched;           /* leader: number of calls that the GPU signals */
+	struct shared_call *first, **last; /* those that it may not have completed yet */
 };
 
-/* ---- While connecting. That there will be no words is no error. */
-/* Leader: makes the file, and hands it to the others before it tells them anything more. */
+/* ---- While connecting. That flags cannot be had is no error. ---- */
+/* Leader: creates the file, and sends it to the others before any further message. */
 void collet_completion_flags_create(struct collet_shared_gpu *shared_gpu);
-/* The others, when they have been told. */
+/* Followers, after the leader's message: map the file. */
 void collet_completion_flags_attach(struct collet_shared_gpu *shared_gpu);
 
-/* ---- Leader, under lock. */
-/* Behind a launch, in its context: has the stream tell all ranks. false: nobody is told, and their hosts must be. */
+/* ---- Leader, with the lock. ---- */
+/* Makes the stream signal all ranks after a launch; needs its context. Returns false if hosts must signal instead. */
 bool collet_completion_flags_enqueue(struct collet_shared_gpu *shared_gpu, const struct shared_call *call);
-/* The others have been told of the launch; what it uses is put back when the GPU has done it. */
+/* Keeps the call's mappings until the GPU has completed it. The others know of the launch already. */
 void collet_completion_flags_defer_release(struct collet_shared_gpu *shared_gpu, struct shared_call *call);
 void collet_completion_flags_reap(struct collet_shared_gpu *shared_gpu);
 
-/* Nothing of the leader's stream is under way. streams: some of this rank's may wait for words yet, which stay. */
+/* Requires that the leader's stream is idle. streams: some of this rank's may still wait for flags, which then stay
+ * mapped. */
 void collet_completion_flags_deinit(struct collet_shared_gpu *shared_gpu, bool streams);
-/* In a forked child. */
+/* For a forked child. */
 void collet_completion_flags_forget(struct collet_completion_flags *flags);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the leader is told ahead of offers. */
+/* Sends the leader memory descriptors, and notes of freed memory, ahead of call descriptors. */
 #include "core/status.h"
 #include "cuda/shared_gpu/internal.h"
 #include "engine/comm_state.h"
@@ -35,7 +35,7 @@ void collet_shared_gpu_notify_leaders(struct collet_engine *engine, const struct
 			collet_exported_handles_notify_freed(
 				shared_gpu->device, &shared_gpu->exported, leader_info(shared_gpu), handle->allocation);
 		else
-			(void)collet_shared_gpu_export(shared_gpu, handle); /* else it is tried again ahead of an
-			                                                       offer */
+			/* otherwise it is sent ahead of a call descriptor */
+			(void)collet_shared_gpu_export(shared_gpu, handle);
 	}
 }

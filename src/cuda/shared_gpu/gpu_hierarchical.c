@@ -30,7 +30,7 @@ collet_status gpu_hierarchical_copy(const struct gpu_hierarchical *hierarchical,
 	return count ? collet_gpu_spans_launch(hierarchical->kernels, &copy, spans, count, stream) : COLLET_OK;
 }
 
-/* From one place to those others that are not it. */
+/* Copies from one address to others, none of which is equal to it. */
 static collet_status copy_to(const struct gpu_hierarchical *hierarchical, cu_stream stream, const void *source,
 	void *const *others, uint32_t count, size_t bytes)
 {
@@ -39,7 +39,7 @@ static collet_status copy_to(const struct gpu_hierarchical *hierarchical, cu_str
 	return gpu_hierarchical_copy(hierarchical, stream, &span, count != 0);
 }
 
-/* To the first rank's result, and from there to the others'. */
+/* Copies to the leader's result, and from there to the other members'. */
 static collet_status copy_out_all(
 	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
 {
@@ -54,16 +54,16 @@ static collet_status copy_out_all(
 				   : status;
 }
 
-/* ---- Inside the host: all-reduce ---- */
+/* ---- Within the host: all-reduce ---- */
 
-/* A node of the host's tree: its own elements, and what its children have come to. */
+/* A node of the host's binomial tree: its own elements, and the sums of its children. */
 struct node {
 	const void *sources[1 + CHILDREN_MAX];
 	double scales[1 + CHILDREN_MAX];
 	void *result;
 };
 
-/* A leaf's value is what it sends; any other's is in the place of its result, as the program has it on hosts. */
+/* A leaf's value is its input. Any other node keeps its sum in its result, as the program does between hosts. */
 static void add_operand(const struct gpu_hierarchical *hierarchical, struct node *node, struct collet_gpu_span *span,
 	uint32_t rank, bool own, size_t offset)
 {
@@ -90,7 +90,7 @@ static void fill_node(const struct gpu_hierarchical *hierarchical, uint32_t rank
 		add_operand(hierarchical, node, span, collet_peers_at(&children, c, hierarchical->size), false, offset);
 }
 
-/* The nodes with so many children: those below them have fewer, and so have come to theirs. */
+/* Reduces all nodes with this number of children. Their children have fewer, and so are complete. */
 static collet_status reduce_level(
 	struct gpu_hierarchical *hierarchical, cu_stream stream, uint32_t children, size_t offset, size_t bytes)
 {
@@ -120,9 +120,9 @@ static collet_status copy_in_tree(
 		       : status;
 }
 
-/* ---- Inside the host: reduce, and reduce-scatter ---- */
+/* ---- Within the host: reduce, and reduce-scatter ---- */
 
-/* Nobody, or only the root, has a place for what comes of it, so the kernel writes to the host's memory itself. */
+/* At most the root has a GPU buffer for the sum, so the kernel writes to host memory directly. */
 static collet_status copy_in_sum(
 	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes)
 {
@@ -152,9 +152,9 @@ static collet_status copy_out_root(
 		hierarchical->ranks[hierarchical->root].recv + offset, host, bytes, "copying a result to the GPU");
 }
 
-/* ---- Inside the host: broadcast ---- */
+/* ---- Within the host: broadcast ---- */
 
-/* The root's host needs nothing of what comes back. */
+/* The root's host receives nothing back, so its ranks are served here. */
 static collet_status copy_in_root(
 	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes)
 {
@@ -170,7 +170,7 @@ static collet_status copy_in_root(
 	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, source, others, count, bytes) : status;
 }
 
-/* ---- Its life ---- */
+/* ---- Lifetime ---- */
 
 static void complete(void *context)
 {
@@ -195,8 +195,8 @@ static void free_hierarchical(void *context)
 	free(context);
 }
 
-/* From here on the request works on what the host has, by the part of its program that is between hosts. Its lanes have
- * let nothing of it in yet. */
+/* From here on the request works on the host's memory, with the part of its program that is between hosts. Its tasks
+ * have not started any of its work items yet. */
 static void redirect_request(struct gpu_hierarchical *hierarchical, struct collet_request *request, char *host)
 {
 	struct collet_comm_state *state = request->state;
@@ -216,7 +216,7 @@ static struct collet_comm *comm_of(const struct collet_request *request)
 	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, state));
 }
 
-/* NULL: no memory. */
+/* Returns NULL if out of memory. */
 static struct gpu_hierarchical *make(const struct collet_request *request, const struct collet_local_ranks *local)
 {
 	struct gpu_hierarchical *hierarchical =
@@ -274,7 +274,7 @@ static struct collet_copy_hooks hooks_of(struct gpu_hierarchical *hierarchical, 
 	}
 }
 
-/* Where kernels write to the block. */
+/* Finds the address of the staging memory for kernels that write to it. */
 static collet_status find_device_address(struct gpu_hierarchical *hierarchical,
 	const struct collet_copy_stream *copy_stream, const struct collet_gpu_staging *staging)
 {
@@ -302,7 +302,7 @@ collet_status collet_gpu_hierarchical_start(struct collet_request *request, cons
 		free(hierarchical);
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s", why);
 	}
-	/* The larger of the two has room for all that travels. */
+	/* The larger of the two buffers has room for all data between hosts. */
 	const size_t bytes = own->send_bytes > own->recv_bytes ? own->send_bytes : own->recv_bytes;
 	const struct collet_copy_hooks hooks = hooks_of(hierarchical, collective);
 	collet_status status = collet_gpu_staging_begin_hooks(

@@ -1,5 +1,5 @@
-/* Collectives with a block for each rank. The host's memory has all blocks as the leader's buffer has them; in a v-form
- * other ranks may have them at other places. */
+/* Collectives with one block per rank. The host's memory has all blocks in the layout of the leader's buffer. In a
+ * v-form, other ranks may have other displacements. */
 #include "cuda/shared_gpu/gpu_hierarchical_internal.h"
 
 static const char copying_out[] = "copying a result to the GPU";
@@ -15,7 +15,7 @@ const char *gpu_hierarchical_blocks_differ(const struct gpu_hierarchical *hierar
 	return NULL;
 }
 
-/* Where a rank of this host has a rank's block, in bytes. */
+/* Returns the offset of `rank`'s block in a local rank's buffer, in bytes. */
 static size_t block_offset(const struct gpu_hierarchical *hierarchical, uint32_t local_rank, uint32_t rank)
 {
 	const uint64_t *displacements = hierarchical->ranks[local_rank].result.displacements;
@@ -23,7 +23,7 @@ static size_t block_offset(const struct gpu_hierarchical *hierarchical, uint32_t
 	return (listed ? displacements[rank] : rank * hierarchical->shape.count) * hierarchical->element_bytes;
 }
 
-/* A rank's place on this host; size: it is on another. */
+/* Returns the member with this rank; size if it is on another host. */
 static uint32_t local_rank_of(const struct gpu_hierarchical *hierarchical, uint32_t rank)
 {
 	uint32_t local_rank = 0;
@@ -32,14 +32,14 @@ static uint32_t local_rank_of(const struct gpu_hierarchical *hierarchical, uint3
 	return local_rank;
 }
 
-/* A run of bytes in the host's memory: of one block, or of several that lie in a row everywhere. */
+/* A range of bytes in the host's memory: of one block, or of several that are contiguous on all local ranks. */
 struct block_range {
-	uint32_t first_rank; /* whose block is the first */
-	size_t block_offset; /* where that begins */
-	size_t first, end; /* of what is wanted */
+	uint32_t first_rank; /* rank of its first block */
+	size_t block_offset; /* start of that block */
+	size_t first, end; /* the part that was asked for */
 };
 
-/* The next one of this host's ranks, or of others', that has something of those bytes; from *rank on. */
+/* Finds the next range of blocks of local ranks, or of other hosts' ranks, within these bytes. Continues from *rank. */
 static bool next_range(const struct gpu_hierarchical *hierarchical, bool own, size_t offset, size_t bytes,
 	uint32_t *rank, struct block_range *range)
 {
@@ -63,7 +63,7 @@ static bool next_range(const struct gpu_hierarchical *hierarchical, bool own, si
 	return false;
 }
 
-/* Where a rank of this host has that, or is to. */
+/* Returns where a local rank's buffer has that range. */
 static char *result_at(
 	const struct gpu_hierarchical *hierarchical, uint32_t local_rank, const struct block_range *range)
 {
@@ -71,7 +71,7 @@ static char *result_at(
 	       (range->first - range->block_offset);
 }
 
-/* From there to its place on all ranks of this host from so many on, where it is not yet. */
+/* Copies the range to its place on the local ranks from `from` on, where it is not already. */
 static collet_status copy_to_local_ranks(const struct gpu_hierarchical *hierarchical, cu_stream stream,
 	const struct block_range *range, const void *source, uint32_t from)
 {

@@ -1,4 +1,4 @@
-/* What gpu_hierarchical.c and gpu_hierarchical_blocks.c know of each other. */
+/* Declarations that gpu_hierarchical.c and gpu_hierarchical_blocks.c share. */
 #ifndef COLLET_CUDA_SHARED_GPU_GPU_HIERARCHICAL_INTERNAL_H
 #define COLLET_CUDA_SHARED_GPU_GPU_HIERARCHICAL_INTERNAL_H
 
@@ -7,34 +7,34 @@
 
 struct gpu_hierarchical {
 	struct collet_context *context;
-	struct collet_request *request; /* while its program is the part between hosts; else NULL */
+	struct collet_request *request; /* while its program is the part between hosts; otherwise NULL */
 	const struct collet_program *planned_program;
-	bool prescales; /* as it was planned */
-	void *shared_call; /* the leader's; NULL: it has been told that it is over */
+	bool prescales; /* prescales of the planned request */
+	void *shared_call; /* the leader's call; NULL once it was told that this part is complete */
 	const struct collet_kernel_set *kernels;
 	struct collet_gpu_reduction reduction;
 	size_t element_bytes;
 	bool scales;
-	cu_pointer device_address; /* where the GPU has the host's block, if a kernel writes there */
+	cu_pointer device_address; /* address of the staging memory, if a kernel writes to it */
 	struct collet_shape shape;
-	uint32_t size, root; /* root: a place; size: it is on another host */
-	uint32_t members[COLLET_SHARED_GPU_RANKS]; /* by place: ranks, rising */
+	uint32_t size, root; /* root as a member; size if on another host */
+	uint32_t members[COLLET_SHARED_GPU_RANKS]; /* by member: ranks, ascending */
 	struct collet_span_plan_rank ranks[];
 };
 
-/* gpu_hierarchical.c: a launch that copies spans of bytes, each of one source. */
+/* Launches copies of spans, each with one source; counts are in bytes. */
 collet_status gpu_hierarchical_copy(const struct gpu_hierarchical *hierarchical, cu_stream stream,
 	const struct collet_gpu_span *spans, uint32_t count);
 
-/* ---- gpu_hierarchical_blocks.c. Of cargo (staging_pipelined.h). */
-/* NULL; or why a v-form's ranks of this host do not go together. */
+/* ---- gpu_hierarchical_blocks.c: copy hooks (staging_pipelined.h) ---- */
+/* Returns why the ranks of this host cannot do a v-form together; NULL if they can. */
 const char *gpu_hierarchical_blocks_differ(const struct gpu_hierarchical *hierarchical);
-/* All-gather: the blocks of this host's ranks, which its other ranks have from the GPU; and those of others'. */
+/* All-gather: copies in the local ranks' blocks, and to other local ranks; copies out those of other hosts. */
 collet_status gpu_hierarchical_copy_in_blocks(
 	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes);
 collet_status gpu_hierarchical_copy_out_blocks(
 	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes);
-/* Reduce-scatter: each of its ranks its own. */
+/* Reduce-scatter: copies each local rank's own block to it. */
 collet_status gpu_hierarchical_copy_out_own(
 	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes);
 

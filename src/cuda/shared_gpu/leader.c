@@ -1,4 +1,4 @@
-/* The leader's part: from all ranks' offers to a launch, or to the reason why there is none. */
+/* The leader's part: turns all ranks' descriptors into a launch, or into the reason why there is none. */
 #include <string.h>
 
 #include "core/status.h"
@@ -10,14 +10,14 @@
 #include "engine/mismatch.h"
 #include "engine/request.h"
 
-/* ---- Reach ---- */
+/* ---- Mapping ---- */
 
 static const char *location_name(uint32_t place)
 {
 	return place == COLLET_BUFFER_HOST ? "the host's memory" : "memory that the leader cannot reach";
 }
 
-/* NULL, and all buffers are within reach; or why not. */
+/* Maps all buffers. Returns NULL, or why one cannot be mapped. */
 static const char *map_buffers(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	for (uint32_t r = 0; r < shared_gpu->size; r++) {
@@ -47,7 +47,7 @@ static const char *map_buffers(struct collet_shared_gpu *shared_gpu, struct shar
 	return NULL;
 }
 
-/* A v-form's cut, as a rank has offered it. */
+/* Returns a v-form's partition from a rank's descriptor. */
 static struct collet_partition cut_from_descriptor(uint64_t count, bool listed, const uint64_t *lists, uint32_t size)
 {
 	return (struct collet_partition){ .kind = COLLET_PARTITION_VECTOR,
@@ -56,7 +56,7 @@ static struct collet_partition cut_from_descriptor(uint64_t count, bool listed, 
 		.displacements = listed ? lists + size : NULL };
 }
 
-/* false: a rank that must list blocks has listed none. */
+/* Returns false if a rank that must list blocks has listed none. */
 static bool read_cuts(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	const uint32_t size = shared_gpu->state->size;
@@ -96,7 +96,7 @@ bool collet_leader_check_mismatch(struct collet_shared_gpu *shared_gpu, struct s
 	return true;
 }
 
-/* Puts it on the stream; NULL, or why not. */
+/* Queues the launch. Returns NULL, or why it cannot be done. */
 static const char *launch(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	const struct call_summary *job = &call->summary;
@@ -119,14 +119,14 @@ static const char *launch(struct collet_shared_gpu *shared_gpu, struct shared_ca
 	call->fell_back = why != NULL;
 	call->decision.is_gpu_signaled = !why && collet_completion_flags_enqueue(shared_gpu, call);
 	call->launch_number = shared_gpu->completion_flags.launched;
-	/* Of several launches some may be on their way. */
+	/* If there were several launches, some may already run. */
 	if (why && shared_gpu->device->cuda->cuStreamSynchronize(shared_gpu->stream) != CU_OK)
 		collet_comm_state_end(shared_gpu->state, status, true, why);
 	collet_copy_stream_pop_context(shared_gpu->device->cuda);
 	return why;
 }
 
-/* The request goes between hosts for all ranks of this one, on its own from here on. NULL, or why not. */
+/* Detaches the request, which now exchanges data between hosts for all local ranks. Returns NULL, or why not. */
 static const char *start_between_hosts(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	uint32_t root = 0;
@@ -150,7 +150,7 @@ static const char *start_between_hosts(struct collet_shared_gpu *shared_gpu, str
 	return NULL;
 }
 
-/* NULL: the GPU works at it. */
+/* Returns NULL if the GPU executes the call, or why not. */
 static const char *try_gpu(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	for (uint32_t r = 0; r < shared_gpu->size; r++)
@@ -166,7 +166,8 @@ static const char *try_gpu(struct collet_shared_gpu *shared_gpu, struct shared_c
 	return why ? why : launch(shared_gpu, call);
 }
 
-/* What followers have handed in at the desk is taken in, whether it is asked for now or not: it is full soon. */
+/* Receives the notes that followers have sent to this rank's handle exchange, needed now or not: its socket is
+ * small. */
 static void receive_handles(struct collet_shared_gpu *shared_gpu, const struct shared_call *call)
 {
 	bool look = false;
@@ -183,7 +184,7 @@ bool collet_leader_decide(struct collet_shared_gpu *shared_gpu, struct shared_ca
 {
 	if (!collet_leader_check_mismatch(shared_gpu, call))
 		return false;
-	/* Progress is made by whichever thread waits, the program's own among them. */
+	/* Whichever thread waits makes progress, the program's own among them. */
 	const int mode = collet_cuda_relax_capture(shared_gpu->device->cuda);
 	if (shared_gpu->notes_seen)
 		receive_handles(shared_gpu, call);

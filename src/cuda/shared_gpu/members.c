@@ -1,4 +1,5 @@
-/* Who goes together: of the cards that all ranks have of each other, so that all come to the same. */
+/* Decides which ranks share a GPU. It reads only the peer infos, which all ranks have alike, so all come to the same
+ * result. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ static bool shares_gpu(const struct collet_peer_info *a, const struct collet_pee
 	return a->host_id == b->host_id && collet_peer_info_has_gpu(a) && memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
 }
 
-/* How many ranks are on this one's host, and how many of them share its GPU. */
+/* Counts the ranks on this one's host, and how many of them share its GPU. */
 static uint32_t count_host_ranks(const struct collet_comm_state *state, uint32_t rank, uint32_t *sharing)
 {
 	const struct collet_peer_info *own = peer_info_of(state, rank);
@@ -44,7 +45,7 @@ enum collet_shared_gpu_scope collet_shared_gpu_scope_of(const struct collet_comm
 		return COLLET_SHARED_GPU_NONE;
 	if (most < state->size)
 		return COLLET_SHARED_GPU_PER_HOST;
-	/* Ranks of one host with GPUs of their own, or threads, launch kernels of their own. */
+	/* Ranks of one host with a GPU each, or threads, launch kernels of their own. */
 	return sharing == state->size || !collet_device_comm_is_possible(state) ? COLLET_SHARED_GPU_ALL
 										: COLLET_SHARED_GPU_NONE;
 }

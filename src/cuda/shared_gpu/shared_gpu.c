@@ -1,4 +1,4 @@
-/* What a communicator has for ranks that go together: how it is made, and how it ends. */
+/* Creates and destroys a communicator's state for ranks that share a GPU. */
 #include "cuda/shared_gpu/shared_gpu.h"
 
 #include <stdlib.h>
@@ -78,8 +78,8 @@ collet_status collet_shared_gpu_create(struct collet_shared_gpu **made, struct c
 	return status;
 }
 
-/* false: its context, which has not gone, cannot be entered. A wait that fails says that nothing runs there any more.
- */
+/* Returns false if the stream's context exists but cannot be entered. A failed wait means that nothing runs there any
+ * more. */
 static bool wait_for_stream(struct collet_shared_gpu *shared_gpu)
 {
 	const struct collet_cuda *cuda = shared_gpu->device->cuda;
@@ -94,8 +94,8 @@ static bool wait_for_stream(struct collet_shared_gpu *shared_gpu)
 	return true;
 }
 
-/* The GPU may still work for a call that has ended: what it works on is other ranks' memory too, which stays open if
- * nobody can wait for that. */
+/* The GPU may still work for a call that has ended, on other ranks' memory. The mappings stay open if nobody can wait
+ * for it. */
 static void stop_leading(struct collet_shared_gpu *shared_gpu, bool streams)
 {
 	const bool waited = wait_for_stream(shared_gpu);
@@ -109,7 +109,7 @@ static void stop_leading(struct collet_shared_gpu *shared_gpu, bool streams)
 	collet_completion_flags_deinit(shared_gpu, streams || !waited);
 }
 
-/* What is neither the driver's nor the group's. */
+/* Frees what belongs to neither the driver nor the communicator. */
 static void free_memory(struct collet_shared_gpu *shared_gpu)
 {
 	*shared_gpu->last = shared_gpu->free_calls;
@@ -133,7 +133,7 @@ void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool stream
 	free_memory(shared_gpu);
 }
 
-/* What is the driver's is the parent's. */
+/* The driver's objects belong to the parent process. */
 void collet_shared_gpu_forget(struct collet_shared_gpu *shared_gpu)
 {
 	if (!shared_gpu)

@@ -1,31 +1,32 @@
-/* Collectives of ranks that share one GPU: threads of a process, or processes of a host; of processes that share some
- * of several; and, between hosts, of ranks of a host whatever GPUs they have.
+/* Collectives of ranks that share one GPU: threads of a process, or processes of a host. Also used for processes of
+ * which some share one of several GPUs. Of several hosts, it serves the ranks of each host, whatever GPUs they have.
  *
- * Nobody's kernel waits for another's. Each rank tells rank 0, the leader, where its buffers are (an offer); the leader
- * maps what it has not mapped yet, does all of the collective in one go, and tells the others, who return (a verdict).
- * So all that waits is the host's: deadlines, lost peers, aborts and disagreement are what they are without a GPU.
+ * No kernel waits for another. Each rank sends its call descriptor, which says where its buffers are, to the first
+ * rank, the leader. The leader maps buffers that it has not mapped yet, executes the whole collective in one launch,
+ * and sends its decision to the others, which return. So all waiting is the host's: deadlines, lost peers, aborts and
+ * mismatches work as they do without a GPU.
  *
- * 	follower	offer ->			<- verdict
- * 	leader		gathers offers, launches, waits for the GPU, tells
+ *	follower	sends its descriptor, receives the decision
+ *	leader		gathers descriptors, launches, waits for the GPU, sends the decision
  *
- * A verdict may also be that the call goes by way of the host: if some buffer is the host's, or in memory that others
- * cannot open, or if an algorithm was asked for by name whose order of operands is not the launch's. Which way it will
- * be nobody knows before, so all calls of such a communicator are offered, those on host memory too, and calls behind
- * one that is undecided wait in the lanes. That ranks go together at all is settled when the communicator is made, by
- * a test with their own memory whose result each of them checks.
+ * The decision may also be that the call is staged through the host. This happens if a buffer is host memory, or other
+ * processes cannot open it. It also happens if the user named an algorithm that combines operands in another order. No
+ * rank knows beforehand, so all calls of such a communicator send descriptors, those on host memory too. Calls behind
+ * an undecided one wait in the tasks. Whether the ranks use this at all is settled when the communicator is created: a
+ * test with their own memory, whose result each rank checks.
  *
- * Messages travel in a group of their own, the shadow, point to point: they are matched by number, so that calls that
- * overlap, and are decided in another order than others start, cannot cross.
+ * The messages use an internal communicator, point to point. They are matched by call number. So overlapping calls
+ * cannot be mixed up, although they are decided in another order than other calls start.
  *
- * Of a communicator of several hosts all of this is for the ranks of one host. A verdict then is about that host alone:
- * whether its ranks' part of a hierarchical algorithm is the GPU's work, and the leader goes between hosts for all of
- * them, or each rank does what the algorithm says by itself. What travels between hosts is the same.
+ * If the communicator has several hosts, all of this concerns the ranks of one host. A decision is then about that host
+ * alone: whether the GPU executes its ranks' part of a hierarchical algorithm and the leader communicates with other
+ * hosts for all of them, or each rank executes its own steps. The messages between hosts are the same.
  *
- * Where ranks have another GPU than their leader, that one reads and writes their memory by whatever links the two.
+ * Where ranks have other GPUs than their leader, the leader's GPU accesses their memory over the link between the two.
  *
- * A call on a stream is offered when its stream has come to it, and the stream waits until it is decided and done.
- * Where all ranks' are on streams the GPU says that it is done (see completion_flags.h), and the verdict that it is at
- * it. */
+ * A call on a stream sends its descriptor when the stream reaches it. The stream waits until the call is decided and
+ * complete. If all ranks call on streams, the decision only says that the launch is queued, and the GPU itself signals
+ * completion (see completion_flags.h). */
 #ifndef COLLET_CUDA_SHARED_GPU_SHARED_GPU_H
 #define COLLET_CUDA_SHARED_GPU_SHARED_GPU_H
 
@@ -42,29 +43,29 @@ enum { COLLET_SHARED_GPU_RANKS = COLLET_SPAN_MAX_OPERANDS };
 enum collet_buffer_location {
 	COLLET_BUFFER_UNUSED,        /* this rank does not use it */
 	COLLET_BUFFER_HOST,
-	COLLET_BUFFER_GPU,           /* the rank's own, which may be the one that all share */
-	COLLET_BUFFER_UNREACHABLE    /* another GPU's, or out of the leader's reach */
+	COLLET_BUFFER_GPU,           /* the rank's own GPU, which may be the one that all share */
+	COLLET_BUFFER_UNREACHABLE    /* another GPU's, or not accessible to the leader */
 };
 
-/* A buffer of this rank's. */
+/* Describes a buffer of this rank. */
 struct collet_buffer_info {
 	const void *first;
 	uint64_t bytes;
 	uint32_t location;
-	int32_t ordinal;             /* of the GPU, as this process numbers them */
-	uint64_t context;            /* that it was allocated in, as this process knows it; 0: none */
-	struct collet_ipc_handle handle; /* COLLET_BUFFER_GPU */
+	int32_t ordinal;             /* GPU number in this process */
+	uint64_t context;            /* where it was allocated, in this process; 0 if in none */
+	struct collet_ipc_handle handle; /* if COLLET_BUFFER_GPU */
 };
 
-/* Of one call: what is read, and what is written. */
+/* The buffers of one call: the one that is read, and the one that is written. */
 struct collet_call_buffers {
-	const char *function;        /* for sentences; static */
+	const char *function;        /* for error sentences; static */
 	double scale;
-	uint32_t flag;               /* of a call on a stream (see completion_flags.h); 0: none */
+	uint32_t flag;               /* completion flag of a call on a stream (see completion_flags.h); 0: none */
 	struct collet_buffer_info buffer[2];
 };
 
-/* Is none of it a GPU's? */
+/* True if no buffer is GPU memory. */
 static inline bool collet_call_buffers_are_host(const struct collet_call_buffers *buffers)
 {
 	return buffers->buffer[0].location <= COLLET_BUFFER_HOST && buffers->buffer[1].location <= COLLET_BUFFER_HOST;
@@ -72,68 +73,71 @@ static inline bool collet_call_buffers_are_host(const struct collet_call_buffers
 
 struct collet_shared_gpu;
 
-/* Which ranks of a group may go together. */
+/* Which ranks of a communicator use a shared GPU. */
 enum collet_shared_gpu_scope {
 	COLLET_SHARED_GPU_NONE,
-	COLLET_SHARED_GPU_ALL,       /* all of them: there is one host, and they share a GPU, or processes some GPUs */
-	COLLET_SHARED_GPU_PER_HOST   /* those of each host, which have one GPU or several; there are several hosts */
+	COLLET_SHARED_GPU_ALL,       /* all ranks: one host, with one GPU or several */
+	COLLET_SHARED_GPU_PER_HOST   /* the ranks of each host, on one GPU or several; there are several hosts */
 };
 
-/* What the ranks of a host have, for the leader of a call between hosts; valid during the event. */
+/* The local ranks' buffers, for the leader of a call between hosts. Valid during the event. */
 struct collet_local_ranks {
 	const struct collet_kernel_set *kernels;
-	struct collet_copy_stream *copy_stream; /* all of it is within reach of this context */
-	const struct collet_span_plan_rank *ranks; /* by place */
-	const uint32_t *members;             /* likewise: ranks of the group, rising */
+	struct collet_copy_stream *copy_stream; /* its context can access all the buffers */
+	const struct collet_span_plan_rank *ranks; /* by member */
+	const uint32_t *members;             /* by member: their ranks in the communicator, ascending */
 	uint32_t size;
-	uint32_t root;                       /* its place; size: it is not of this host */
+	uint32_t root;                       /* as a member; size if the root is on another host */
 	void *call;                          /* for collet_shared_gpu_host_complete() */
 };
 
-/* The communicator's part. Under the engine's lock. */
+/* Callbacks into the communicator. Called with the engine's lock. */
 struct collet_shared_gpu_events {
-	/* The GPU has done it, of one host or of each of several. */
+	/* The GPU has completed the request, on one host or on each of several. */
 	void (*done)(struct collet_request *request);
-	/* It goes by way of the host: gives the request host buffers in place of the GPU's. */
+	/* The call is staged: gives the request host buffers in place of GPU buffers. */
 	collet_status (*stage)(struct collet_request *request, const struct collet_call_buffers *buffers);
-	/* Leader, between hosts: the request is going to run on host memory, to which it brings what its host's ranks
-	 * have, combined, and from which it takes the result to each. COLLET_ERR_*: it goes by way of the host. */
+	/* Called on the leader of each of several hosts. The request will run on host memory. It fills that memory with
+	 * the combined input of the host's ranks, and copies the result to each of them. On failure, the call is
+	 * staged. */
 	collet_status (*between_hosts)(struct collet_request *request, const struct collet_local_ranks *local);
 };
 
-/* May these ranks go together? Alike on all of them. */
+/* Says which ranks may share a GPU; all ranks compute the same. */
 enum collet_shared_gpu_scope collet_shared_gpu_scope_of(const struct collet_comm_state *state);
-/* How many ranks have one GPU, where most do. */
+/* The largest number of ranks that share one GPU. */
 uint32_t collet_shared_gpu_max_ranks(const struct collet_comm_state *state);
-/* Do all who go together on this rank's host share a GPU? */
+/* True if all members on this rank's host share a GPU. */
 bool collet_shared_gpu_is_single(const struct collet_shared_gpu *shared_gpu);
-/* Of a group that does; BY_HOST: of a rank that is not alone on its host. All ranks, or all of a host, make theirs at
- * once; blocks. *made NULL: they go by way of the host, as all of them
- * know, and the leader has logged why. COLLET_ERR_MEMORY, or what ended the group. */
+/* Sets up a communicator whose scope is not NONE. For PER_HOST, the rank must not be alone on its host. Blocks; all
+ * ranks of the communicator, or of the host, call it together. If *made is NULL, calls are staged; all members know,
+ * and the leader has logged why. Fails with COLLET_ERR_MEMORY, or with what ended the communicator. */
 collet_status collet_shared_gpu_create(struct collet_shared_gpu **made, struct collet_device *device,
 	struct collet_comm_state *state, const struct collet_shared_gpu_events *events);
-/* This rank has memory that is COLLET_IPC_FD, or has it no more: tells all leaders that there are, so that
- * no call has to. Under lock. */
+/* Tells all leaders that this rank has COLLET_IPC_FD memory, or that it has freed it, so that no call has to. Needs the
+ * lock. */
 void collet_shared_gpu_notify_leaders(struct collet_engine *engine, const struct collet_ipc_handle *handle, bool gone);
-/* The group has been torn down. streams: some of this rank's may come to their words yet. NULL is fine. */
+/* Call after the communicator is torn down. streams: some of this rank's streams may still reach their flags. NULL is
+ * allowed. */
 void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool streams);
-/* In a forked child. */
+/* For a forked child. */
 void collet_shared_gpu_forget(struct collet_shared_gpu *shared_gpu);
 
-/* Finds out where a call's buffers are; first and bytes are filled in, 0 bytes: unused. COLLET_ERR_ARGUMENT,
- * COLLET_ERR_SYSTEM: nothing has happened. */
+/* Finds out where a call's buffers are. The caller fills in first and bytes; 0 bytes: unused. COLLET_ERR_ARGUMENT,
+ * COLLET_ERR_SYSTEM: nothing has changed. */
 collet_status collet_shared_gpu_locate(struct collet_shared_gpu *shared_gpu, struct collet_call_buffers *buffers);
-/* Offers a planned request that has its place in the order of calls; it is held until the verdict. Not held: the
- * verdict is known, and it is a call like any other. Under lock. */
+/* Sends the descriptor of a planned request that has its place in the order of calls. The request is deferred until the
+ * decision. If it is not deferred on return, the decision was known, and it continues like any other call. Needs the
+ * lock. */
 collet_status collet_shared_gpu_start(struct collet_shared_gpu *shared_gpu, struct collet_request *request,
 	const struct collet_call_buffers *buffers);
-/* For a call on a stream; the word's number is 0 where there is none to be had. By whoever is inside the communicator.
- */
+/* Claims a flag for a call on a stream; its index is 0 if none is free. The caller must be inside the communicator. */
 void collet_shared_gpu_claim_flag(struct collet_shared_gpu *shared_gpu, struct collet_completion_flag *flag);
 void collet_shared_gpu_release_flag(struct collet_shared_gpu *shared_gpu, const struct collet_completion_flag *flag);
-/* Now and then while a stream of this rank waits for its word: if the GPU has failed, the group ends. Under lock. */
+/* Call now and then while a stream of this rank waits for its flag: if the GPU has failed, the communicator ends. Needs
+ * the lock. */
 void collet_shared_gpu_check_fault(struct collet_shared_gpu *shared_gpu);
-/* What has been shared is done on this host's GPU, or never will be. Under lock. */
+/* The local part of a call between hosts has ended, for whatever reason. Needs the lock. */
 void collet_shared_gpu_host_complete(void *call);
 
 #endif

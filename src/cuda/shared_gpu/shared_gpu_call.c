@@ -1,5 +1,5 @@
-/* A call of ranks that go together, as each of them keeps it: its memory, and its messages, which travel point to
- * point in the shadow. */
+/* Each rank's record of a call, with its memory and its messages. Messages are point to point, in the internal
+ * communicator. */
 #include <stdlib.h>
 
 #include "core/clock.h"
@@ -17,7 +17,7 @@ struct collet_request *collet_shared_gpu_post_message(
 	if (status == COLLET_OK) {
 		request->is_p2p = true;
 		request->plan_key.algorithm = 0;
-		/* A call has its own deadline; connecting has this one. */
+		/* A call has its own deadline; connecting uses this one. */
 		request->timeout_ns = shared_gpu->is_connecting ? shared_gpu->state->timeout_ns : -1;
 		request->started_ticks = collet_ticks();
 		request->started_ns = request->next_query_ns = 0;

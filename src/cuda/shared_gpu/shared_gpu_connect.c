@@ -1,6 +1,6 @@
-/* Before ranks rely on each other's GPU memory: the leader's launch combines a pattern of each of them into memory of
- * each of them, and all must find what they expect. On some machines a mapping reads or writes beside what it should,
- * without any error; then, or where there are no kernels, no memory, or no handles, all go by way of the host. */
+/* Tests the ranks' GPU memory before they rely on it. The leader's launch combines a pattern of each rank into memory
+ * of each rank, and all must find what they expect. On some machines a mapping accesses the wrong memory, without any
+ * error. Then, or if kernels, memory or handles are missing, all calls are staged through the host. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +11,11 @@
 #include "engine/wait.h"
 
 enum {
-	WORDS = 1024,                /* of the pattern */
-	TEST_BYTES = 2 << 20         /* allocated, so that the driver gives a block of its own; ends are used */
+	WORDS = 1024,                /* length of the pattern */
+	TEST_BYTES = 2 << 20         /* large enough for an allocation of its own; only its ends are used */
 };
 
-/* One rank's memory: what is read at its start, what is written at its end. */
+/* One rank's test memory: its start is read, its end is written. */
 struct connect_test {
 	struct collet_shared_gpu *direct;
 	struct shared_call *call;
@@ -42,7 +42,7 @@ static uint32_t *result_of(const struct connect_test *test)
 	return (uint32_t *)(uintptr_t)(test->memory + TEST_BYTES - WORDS * sizeof(uint32_t));
 }
 
-/* Between collet_copy_stream_push_context() and end. */
+/* Needs the copy stream's context. */
 static collet_status copy(const struct connect_test *test, void *to, const void *from)
 {
 	static const char what[] = "testing a GPU's memory";
@@ -142,7 +142,7 @@ static void check(struct connect_test *test)
 		record_failure(test);
 }
 
-/* ---- Rounds ---- */
+/* ---- Test rounds ---- */
 
 static bool round_is_complete(void *context)
 {
@@ -163,7 +163,7 @@ static collet_status ended_status(const struct collet_shared_gpu *shared_gpu)
 	return status == COLLET_OK ? COLLET_OK : collet_fail_copy((enum collet_status)status, state->sentence);
 }
 
-/* *passed: all were fine, and, with sides, the leader has done its work. */
+/* Runs one call. *passed: no rank found an error and, with buffers, the leader has done its launch. */
 static collet_status run_round(
 	struct connect_test *test, uint64_t number, const struct collet_buffer_info *buffers, bool *passed)
 {

@@ -1,4 +1,4 @@
-/* Calls of ranks that go together, from stage to stage: what the group's rounds of progress do for them. */
+/* Advances calls of ranks that share a GPU. Called by the communicator's progress. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static void send_decisions(struct collet_shared_gpu *shared_gpu, struct shared_c
 				collet_shared_call_tag(call) + 1, &call->decision, sizeof(call->decision));
 }
 
-/* The call is decided, on this rank too. */
+/* Completes the call on this rank, once it is decided. */
 static void complete_call(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	struct collet_request *request = call->request;
@@ -38,7 +38,7 @@ static void complete_call(struct collet_shared_gpu *shared_gpu, struct shared_ca
 		request->stream_ordered = call->decision.is_gpu_signaled;
 		shared_gpu->events->done(request);
 	} else if (shared_gpu->events->stage(request, &call->buffers) != COLLET_OK) {
-		/* The others go on without this rank. */
+		/* The other ranks continue without this one. */
 		collet_comm_state_end(shared_gpu->state, COLLET_ERR_SYSTEM, true, collet_last_error());
 	}
 	request->deferred = false;
@@ -49,7 +49,7 @@ static void complete_call(struct collet_shared_gpu *shared_gpu, struct shared_ca
 		collet_shared_call_put(shared_gpu, call);
 }
 
-/* Goes on with the first undecided call; false: it has to wait. */
+/* Advances the first undecided call; returns false if it has to wait. */
 static bool advance_call(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	switch (call->state) {
@@ -103,7 +103,7 @@ static bool progress(struct collet_comm_state *state, void *hooked)
 	return any;
 }
 
-/* No message comes of what the GPU has done. */
+/* No message announces that the GPU is done, so it must be polled. */
 static bool is_idle(const void *hooked)
 {
 	const struct collet_shared_gpu *shared_gpu = hooked;

@@ -25,7 +25,7 @@ void collet_span_plan_deinit(struct collet_span_plan *plan)
 	*plan = (struct collet_span_plan){ 0 };
 }
 
-/* ---- A span, operand by operand: all sources, then all results ---- */
+/* ---- Building a span: all sources, then all results ---- */
 
 struct span_builder {
 	struct collet_span_plan *plan;
@@ -61,7 +61,7 @@ static void add_result(const struct span_builder *builder, struct collet_gpu_spa
 	span->result_count++;
 }
 
-/* A copy onto itself is none. */
+/* Skips a copy of a block onto itself. */
 static void add_copy(const struct span_builder *builder, struct collet_gpu_span *span, char *address)
 {
 	if (address != span->sources[0])
@@ -74,9 +74,9 @@ static void end_span(const struct span_builder *builder, const struct collet_gpu
 		builder->plan->span_count++;
 }
 
-/* ---- Collectives that combine ---- */
+/* ---- Collectives that reduce ---- */
 
-/* Of every rank's input the elements from first on, to the same place of one rank's result, or of everybody's. */
+/* Reduces the elements from `first` on of every rank's input, into the results of the given ranks. */
 static void reduce_ranks(const struct span_builder *builder, uint64_t first, uint32_t result_first, uint32_t result_end)
 {
 	const struct collet_span_plan_call *call = builder->call;
@@ -89,9 +89,9 @@ static void reduce_ranks(const struct span_builder *builder, uint64_t first, uin
 	end_span(builder, span);
 }
 
-/* ---- Collectives that move ---- */
+/* ---- Collectives that move data ---- */
 
-/* Block r of a buffer that has one for each rank. */
+/* Returns block r of a buffer that has one for each rank. */
 static struct collet_span block(const struct span_builder *builder, const struct collet_partition *cut, uint32_t r)
 {
 	const uint64_t count = builder->call->count;
@@ -118,7 +118,7 @@ static const char *broadcast(const struct span_builder *builder)
 	return NULL;
 }
 
-/* Every rank's own block to its place on ranks first up to end. */
+/* Copies every rank's own block to its place on ranks first up to end. */
 static const char *gather(const struct span_builder *builder, uint32_t first, uint32_t end)
 {
 	for (uint32_t r = 0; r < builder->call->size; r++) {
@@ -156,7 +156,7 @@ static bool is_in_place(const struct collet_span_plan_rank *rank)
 	       rank->recv < rank->send + rank->send_bytes;
 }
 
-/* Is what each block is read from where the same rank's is written? */
+/* True if each block is read from where the same rank's block is written. */
 static bool is_in_place_exactly(const struct span_builder *builder, const struct collet_span_plan_rank *rank)
 {
 	bool same = rank->send == rank->recv;
@@ -166,7 +166,7 @@ static bool is_in_place_exactly(const struct span_builder *builder, const struct
 	return same;
 }
 
-/* What one rank gives another. NULL; or why not. */
+/* Adds the block that one rank sends to another. Returns NULL, or why not. */
 static const char *add_block_source(
 	const struct span_builder *builder, struct collet_gpu_span *span, uint32_t from, uint32_t to)
 {
@@ -184,7 +184,7 @@ static char *result_address(const struct span_builder *builder, uint32_t from, u
 		builder, builder->ranks[to].recv, block(builder, &builder->ranks[to].result, from).first);
 }
 
-/* Two ranks' blocks for each other, of which one lies where the other is to go. */
+/* Swaps two ranks' blocks for each other, of which one lies where the other is to go. */
 static const char *swap_blocks(const struct span_builder *builder, uint32_t a, uint32_t b)
 {
 	struct collet_gpu_span *span = begin_span(builder, block(builder, &builder->ranks[a].input, b).count);
@@ -208,7 +208,8 @@ static const char *alltoall(const struct span_builder *builder)
 			return "what a rank reads overlaps what it writes, and is not the same";
 	for (uint32_t from = 0; from < size; from++) {
 		for (uint32_t to = 0; to < size; to++) {
-			/* One span would overwrite, in no order, what another has to read: both at once. */
+			/* Separate spans have no order: one would overwrite what the other has to read. So one span
+			 * swaps both. */
 			const bool exchanges = from != to &&
 				(is_in_place(&builder->ranks[from]) || is_in_place(&builder->ranks[to]));
 			const char *why = NULL;
