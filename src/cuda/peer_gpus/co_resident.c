@@ -9,11 +9,11 @@
 
 enum {
 	MAX_GPUS = 64,
-	DEFAULT_CONNECTIONS = 8,     /* a driver's queues for kernels of one process, unless it is told otherwise */
-	STREAMS_PER_RANK = 2         /* its program's, and its communicator's own */
+	DEFAULT_CONNECTIONS = 8,     /* the driver's default number of hardware queues per process */
+	STREAMS_PER_RANK = 2         /* the program's, and the communicator's own */
 };
 
-/* A rank that has left is waited for no more. */
+/* Call count of a rank that has left: nobody waits for it. */
 static const uint64_t LEFT = UINT64_MAX;
 
 struct collet_co_resident {
@@ -21,22 +21,23 @@ struct collet_co_resident {
 	uint64_t comm_id;
 	uint32_t size, ref_count;
 	struct member {
-		_Atomic uint64_t calls; /* made; LEFT, too, of those that are not of this process */
-		/* NULL: it shows none. Of one that has left, what it had called: others may find out only then that
-		 * they disagree. Under lock. */
+		/* Number of calls made; LEFT also for ranks that are not in this process. */
+		_Atomic uint64_t calls;
+		/* NULL if the rank keeps no records. After it has left: a copy, since others may find a mismatch only
+		 * then. Under the lock. */
 		const struct collet_recorder *recorder;
 		struct collet_recorder left;
 	} members[]; /* by rank */
 };
 
-/* The process's: contexts of the library are their ranks' own, and what one of them takes of a GPU the others lack. */
+/* Shared by the process: library contexts belong to their ranks, but all ranks share a GPU's blocks. */
 static struct {
 	pthread_mutex_t lock;
-	uint32_t taken[MAX_GPUS];    /* blocks */
+	uint32_t taken[MAX_GPUS];    /* blocks, by GPU */
 	struct collet_co_resident *first;
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* ---- What the driver has been told ---- */
+/* ---- Driver settings ---- */
 
 static bool is_set(const char *name)
 {
@@ -64,7 +65,7 @@ const char *collet_co_resident_obstacle(uint32_t ranks)
 	return NULL;
 }
 
-/* ---- Room ---- */
+/* ---- Blocks ---- */
 
 bool collet_co_resident_reserve_blocks(int ordinal, uint32_t blocks, uint32_t resident, bool is_forced)
 {
@@ -90,7 +91,7 @@ void collet_co_resident_release_blocks(int ordinal, uint32_t blocks)
 
 /* ---- Calls ---- */
 
-/* Under lock. */
+/* Needs the lock. */
 static struct collet_co_resident *find(uint64_t comm_id)
 {
 	struct collet_co_resident *found = process.first;
@@ -99,7 +100,7 @@ static struct collet_co_resident *find(uint64_t comm_id)
 	return found;
 }
 
-/* Under lock. */
+/* Needs the lock. */
 static struct collet_co_resident *make(uint64_t comm_id, uint32_t size)
 {
 	struct collet_co_resident *made = malloc(sizeof(*made) + size * sizeof(made->members[0]));
@@ -152,7 +153,7 @@ void collet_co_resident_leave(struct collet_co_resident *co_resident, uint32_t r
 	free(co_resident);
 }
 
-/* Relaxed, both: they order nothing but what the driver is asked for, which has locks of its own. */
+/* Relaxed, as is the load below: they only order driver calls, and the driver has locks of its own. */
 uint64_t collet_co_resident_count_call(struct collet_co_resident *co_resident, uint32_t rank)
 {
 	return atomic_fetch_add_explicit(&co_resident->members[rank].calls, 1, memory_order_relaxed) + 1;
@@ -174,7 +175,7 @@ void collet_co_resident_set_recorder(
 	pthread_mutex_unlock(&process.lock);
 }
 
-/* Under lock, while which neither recorder goes. */
+/* Needs the lock, which keeps both recorders alive. */
 static bool records_differ(const struct collet_recorder *own, const struct collet_recorder *others,
 	struct collet_record *mine, struct collet_record *theirs)
 {

@@ -1,4 +1,4 @@
-/* Launching, the order of launches, and what becomes of them in the end. */
+/* Launches kernels, orders the launches, and ends them. */
 #include "cuda/peer_gpus/device_comm.h"
 
 #include <stdlib.h>
@@ -18,11 +18,11 @@ static const int64_t DESTROY_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000,
 		     LEAVE_TIMEOUT_NS = INT64_C(1) * 1000 * 1000 * 1000;
 enum {
 	POLL_NS = 200 * 1000,
-	LL_CALL_BYTES = 8 << 10,    /* calls of so many bytes go with flags between the bytes, others */
-	MIN_SEGMENT_BYTES = 4 << 10 /* in pieces that are no shorter than this */
+	LL_CALL_BYTES = 8 << 10,    /* calls up to this size use the LL protocol; others */
+	MIN_SEGMENT_BYTES = 4 << 10 /* have segments of at least this size */
 };
 
-/* ---- How calls are cut ---- */
+/* ---- Division of calls ---- */
 
 static uint64_t at_least(uint64_t value, uint64_t least)
 {
@@ -34,14 +34,13 @@ static uint64_t at_most(uint64_t value, uint64_t most)
 	return value > most ? most : value;
 }
 
-/* A rank's messages are a share of the call's bytes where there are many ranks; several of them should be under way in
- * each channel. */
+/* With many ranks, a message is a share of the call's bytes. Each channel should have several in flight. */
 struct collet_plan_options collet_device_comm_options(const struct collet_device_comm *device_comm,
 	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes, uint64_t bytes,
 	uint32_t segment_bytes, uint32_t channels)
 {
 	const uint32_t parts = collet_program_part_count(program, shape);
-	/* Of a v-form it is not known, or not to all. */
+	/* Of a v-form, not all ranks know the size. */
 	const bool known = bytes || (shape->input.kind != COLLET_PARTITION_VECTOR &&
 					    shape->result.kind != COLLET_PARTITION_VECTOR);
 	const bool is_ll = known && bytes <= LL_CALL_BYTES && !segment_bytes && !channels;
@@ -66,7 +65,7 @@ static collet_status check(const struct collet_device_comm *device_comm, cu_resu
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(device_comm->cuda, result, what);
 }
 
-/* Of one capture, or of those that are in none: after the launch before, if that was on another stream. */
+/* Waits for the launch before, if it was on another stream, within a capture or outside all captures. */
 static collet_status wait_for_last_launch(
 	struct collet_device_comm *device_comm, const struct collet_launch_target *target, unsigned long long id)
 {
@@ -141,7 +140,7 @@ collet_status collet_device_comm_launch(struct collet_device_comm *device_comm, 
 	record_last_launch(device_comm, target, plan, id);
 	status = check(device_comm, device_comm->cuda->cuEventRecord(order, target->stream),
 		"marking a communicator's launch");
-	/* It is on its way, and nothing could wait for it. */
+	/* The launch is queued, but nothing could wait for it. */
 	if (status != COLLET_OK && !device_comm->exchange)
 		collet_comm_state_end(device_comm->state, status, true, collet_last_error());
 	return status;
@@ -164,12 +163,12 @@ cu_stream collet_device_comm_stream(const struct collet_device_comm *device_comm
 
 uint64_t collet_device_comm_completed(const struct collet_device_comm *device_comm)
 {
-	/* Pairs with the last lane's release: what all of them have written is there. */
+	/* Acquire: pairs with the release of the last channel. What all channels have written is visible. */
 	return atomic_load_explicit(&device_comm->host_flags->done, memory_order_acquire);
 }
 
-/* That they have not been reached is all that keeps them: where a fault has broken the context, or the program has
- * destroyed it, nothing runs any more either. */
+/* Only CU_NOT_READY means that launches run. If a fault has broken the context, or the program has destroyed it,
+ * nothing runs. */
 bool collet_device_comm_is_idle(struct collet_device_comm *device_comm)
 {
 	return !device_comm->launch_count ||
@@ -195,7 +194,7 @@ enum collet_device_error collet_device_comm_async_error(const struct collet_devi
 		word & COLLET_ABORT_PEER_LEFT ? COLLET_DEVICE_PEER_LEFT : COLLET_DEVICE_OK;
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Lifetime ---- */
 
 static const struct collet_peer_info *peer_info_of(const struct collet_comm_state *state, uint32_t rank)
 {
@@ -219,7 +218,7 @@ bool collet_device_comm_is_possible(const struct collet_comm_state *state)
 		if (peer_info->host_id != first->host_id || !peer_info->handle_exchange[1] ||
 			memcmp(peer_info->gpu, none, sizeof(none)) == 0)
 			return false;
-		/* Kernels of two processes take turns on a GPU. */
+		/* The GPU runs kernels of two processes one after the other. */
 		for (uint32_t other = 0; other < r; other++)
 			if (collet_device_comm_same_gpu(state, r, other) &&
 				peer_info_of(state, other)->process_id != peer_info->process_id)
@@ -300,7 +299,7 @@ void collet_device_comm_leave(struct collet_device_comm *device_comm)
 	collet_connections_notify_left(device_comm->state);
 }
 
-/* In its context. */
+/* Needs the context. */
 static void free_on_gpu(struct collet_device_comm *device_comm)
 {
 	const struct collet_cuda *cuda = device_comm->cuda;
@@ -331,8 +330,8 @@ static void free_host_memory(struct collet_device_comm *device_comm)
 	free(device_comm);
 }
 
-/* The program may have destroyed the context: then all that was there has gone with it. false: it has not, but works no
- * more. */
+/* Frees everything on the GPU. If the program has destroyed the context, all is gone already. Returns false if the
+ * context exists but is broken. */
 static bool free_in_context(struct collet_device_comm *device_comm)
 {
 	const struct collet_cuda *cuda = device_comm->cuda;
@@ -370,7 +369,7 @@ bool collet_device_comm_destroy(struct collet_device_comm *device_comm)
 	device_comm->state->departed_word = NULL;
 	pthread_mutex_unlock(&device_comm->state->engine->end_lock);
 	collet_device_comm_abort(device_comm);
-	/* What other threads of the program capture meanwhile is none of this. */
+	/* Does not disturb captures by other threads of the program. */
 	const struct collet_cuda *cuda = device_comm->cuda;
 	const int mode = collet_cuda_relax_capture(cuda);
 	const bool idle = wait_until_idle(device_comm, DESTROY_TIMEOUT_NS) && free_in_context(device_comm);

@@ -1,20 +1,20 @@
-/* Collectives of ranks that each have a GPU of their own, within reach of each other, or share one as threads of a
- * process: every rank launches one kernel, which runs the rank's steps and pushes its messages into the windows of the
- * others (cuda/kernels/plan_kernel.h).
+/* Device collectives: collectives of ranks that each have a GPU, all accessible to each other, or that share one as
+ * threads of a process. Each rank launches one kernel, which executes the rank's steps and writes messages into its
+ * peers' windows (cuda/kernels/plan_kernel.h).
  *
- * On a GPU that is shared kernels wait for each other, so there must be room for all of their blocks at the same time,
- * and nothing that has the driver run one after the other (cuda/peer_gpus/co_resident.h). What can be known of that is
- * looked at when the communicator is made, and tested; then a leader does small calls only where it does not hold
- * (cuda/shared_gpu/shared_gpu.h), and the large ones in any case.
+ * Kernels on a shared GPU wait for each other. So all their blocks must be resident at the same time, and nothing may
+ * make the driver run them one after the other (cuda/peer_gpus/co_resident.h). What can be known is checked when the
+ * communicator is created, and tested. If it does not hold, a leader does all calls (cuda/shared_gpu/shared_gpu.h);
+ * large ones it does in any case.
  *
- * Windows are made and shown to all when the communicator is, and tested. From then on a launch needs nothing of any
- * other rank but its own launch of the same call: no buffer is exchanged and nothing is agreed on. So it may be put on
- * a program's stream, or captured, without a thread that waits for anybody; and which way a call goes is nobody's to
- * decide: all of the communicator's calls that a kernel can do go this way, whatever memory they are on.
+ * Windows are allocated, exported to all peers and tested when the communicator is created. From then on a launch needs
+ * nothing of other ranks but their launch of the same call: no buffers are exchanged, and nothing is negotiated. So it
+ * can be put on a program's stream, or captured, without a thread that waits. Nor is the call path negotiated: all
+ * calls that a kernel can do take this one, whatever memory they use.
  *
- * Launches of a rank are in the order of its calls, each after the last one's end, on whatever streams: they go on
- * counting messages where the last one stopped. In a capture, those of the same capture are; launches of graphs, the
- * program orders. */
+ * Launches of a rank run in the order of its calls, one after the other, on whatever streams. They continue to count
+ * messages where the previous launch stopped. Within a capture, its launches are ordered; the program orders the
+ * launches of graphs. */
 #ifndef COLLET_CUDA_PEER_GPUS_DEVICE_COMM_H
 #define COLLET_CUDA_PEER_GPUS_DEVICE_COMM_H
 
@@ -25,96 +25,99 @@
 struct collet_comm_state;
 struct collet_device_comm;
 
-/* Where a leader can do calls, too, it does those of more bytes, of messages and blocks. One launch for all ranks reads
- * and writes each rank's elements once, which is the least there is; what goes by way of windows is read and written
- * twice, by as few blocks as others leave room for. A leader must first hear of all ranks, though, by way of the host,
- * and that takes longer than all of a small call. */
+/* If a leader can do calls too, it does those whose messages and blocks exceed this size. Its one launch for all ranks
+ * reads and writes each element once, which is the minimum. Through windows everything is read and written twice, by as
+ * few blocks as others leave. But a leader must first hear from all ranks through the host, which takes longer than a
+ * whole small call. */
 static const uint64_t COLLET_DEVCOLL_MAX_BYTES = UINT64_C(256) << 10;
 
-/* How many lanes share a call of the kernels, by what the model knows of the link between them (cuda/gpu_cost.h). Alike
- * on all ranks. */
+/* How many channels share a call, from the model of the link between the GPUs (cuda/gpu_cost.h). The same on all
+ * ranks. */
 struct collet_channel_limits {
-	uint32_t max_per_part;       /* of a part: they carry what the link does */
-	uint32_t bytes_per_channel;  /* of a call, for each of them: less is under way for a shorter time than a flag */
+	uint32_t max_per_part;       /* per part: enough to saturate the link */
+	/* Least bytes of a call for each of them: sending less takes less time than a flag. */
+	uint32_t bytes_per_channel;
 };
 
-/* How ranks tell each other while theirs are made: bytes of each, to all, by rank. Blocks. */
+/* All-gathers bytes through the host during setup, by rank. Blocks. */
 struct collet_host_exchange {
 	collet_status (*run)(void *context, const void *own, void *all, size_t bytes);
 	void *context;
 };
 
-/* May these ranks go this way? Alike on all of them. */
+/* True if these ranks may use device collectives; all compute the same. */
 bool collet_device_comm_is_possible(const struct collet_comm_state *state);
-/* Of a group that does; all ranks at once. led: larger calls go by a leader. *made NULL: they go other ways, as all of
- * them know, and whoever it is for has logged why. COLLET_ERR_*: what the exchange came to. */
+/* Sets up a communicator for which they are possible; all ranks call it together. has_leader: a leader does larger
+ * calls. If *made is NULL, calls take other paths; all ranks know, and those with the problem have logged why.
+ * COLLET_ERR_*: the status of the exchange. */
 COLLET_MUST_USE collet_status collet_device_comm_create(struct collet_device_comm **made, struct collet_device *device,
 	struct collet_comm_state *state, bool has_leader, struct collet_channel_limits limits,
 	const struct collet_host_exchange *exchange);
-/* Of ranks some of which share a GPU; else NULL. */
+/* NULL if no ranks share a GPU. */
 struct collet_co_resident *collet_device_comm_co_resident(const struct collet_device_comm *device_comm);
-/* What is launched leaves as soon as it waits, and what is launched later at once. NULL is fine. */
+/* Makes running kernels end at their next wait, and later ones at once. NULL is allowed. */
 void collet_device_comm_abort(struct collet_device_comm *device_comm);
-/* It has been stopped because its communicator is destroyed: tells the others' kernels, which wait for this rank, as
- * soon as nothing runs here any more. What is still behind something else on its stream after a second leaves when it
- * begins: that is not waited for. */
+/* Called after an abort, when the communicator is destroyed. As soon as nothing runs here, tells the other ranks'
+ * kernels that this rank has left. A launch that is still queued on its stream after a second is not waited for: it
+ * ends when it starts. */
 void collet_device_comm_leave(struct collet_device_comm *device_comm);
-/* Waits until nothing runs any more. false: after 10 s something may, or a fault has broken its context, which frees
- * nothing any more: what it uses stays, and the device is kept. NULL is fine. */
+/* Waits until nothing runs. Returns false if something may still run after 10 s, or a fault has broken the context,
+ * which then frees nothing. In both cases everything stays allocated, and so does the device. NULL is allowed. */
 bool collet_device_comm_destroy(struct collet_device_comm *device_comm);
-/* In a forked child. */
+/* For a forked child. */
 void collet_device_comm_forget(struct collet_device_comm *device_comm);
 
-/* One rank's part of a call. Buffers are within the reach of its GPU. */
+/* One rank's part of a call. The rank's GPU can access the buffers. */
 struct collet_devcoll_call {
 	const struct collet_program *program;
 	struct collet_shape shape;           /* positions are ranks */
-	bool is_vector;                      /* a v-form */
+	bool is_vector;
 	struct collet_plan_options options;
 	collet_dtype dtype;
-	collet_op op;                        /* COLLET_OP_COUNT: it combines nothing */
+	collet_op op;                        /* COLLET_OP_COUNT if nothing is combined */
 	double scale;
 	cu_pointer input, result;
 	uint64_t input_bytes, result_bytes;
-	int64_t timeout_ns;                  /* of the kernel's waits, from its beginning; < 0: none */
-	uint64_t signature;                  /* that all ranks' of the call have; 0: nobody looks */
-	uint64_t ticket;                     /* see collet_device_comm_completed(); 0: nobody asks */
+	int64_t timeout_ns;                  /* limit of the kernel's waits, counted from its start; < 0: none */
+	uint64_t signature;                  /* the same on all ranks of the call; 0: not checked */
+	uint64_t ticket;                     /* see collet_device_comm_completed(); 0: not reported */
 };
 
-/* The stream that a launch is put on, whose context is current. */
+/* The stream of a launch. Its context must be current. */
 struct collet_launch_target {
 	cu_stream stream;
-	uint64_t capture;                    /* that it is part of; 0: none */
+	uint64_t capture;                    /* id of the capture that it is part of; 0: none */
 };
 
-/* How a call of this many bytes is cut, alike on all ranks; piece_bytes and channels 0: as this likes. */
+/* Says how a call of this many bytes is divided; the same on all ranks. segment_bytes and channels are 0 for the
+ * default. */
 struct collet_plan_options collet_device_comm_options(const struct collet_device_comm *device_comm,
 	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes, uint64_t bytes,
 	uint32_t segment_bytes, uint32_t channels);
-/* Could it be launched? COLLET_ERR_UNSUPPORTED: no kernel can do it, on any rank. Else its tape is laid down and there
- * to be launched; COLLET_ERR_MEMORY, COLLET_ERR_SYSTEM. Waits for a short copy to the GPU if it is the first of its
- * kind. */
+/* A kernel plan on the GPU. */
 struct collet_device_plan;
-/* Of a launch that comes later: the tape is kept until then. */
+/* Keeps the plan until a later launch, or (is_reserved false) no longer. */
 void collet_device_plan_reserve(struct collet_device_plan *plan, bool is_reserved);
+/* Builds the kernel plan of a call, or finds it, for launching. COLLET_ERR_UNSUPPORTED: no rank's kernel can do this
+ * call. COLLET_ERR_MEMORY, COLLET_ERR_SYSTEM. Waits for a short copy to the GPU if the plan is new. */
 COLLET_MUST_USE collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm,
 	const struct collet_devcoll_call *call, struct collet_device_plan **plan);
 COLLET_MUST_USE collet_status collet_device_comm_launch(struct collet_device_comm *device_comm,
 	const struct collet_devcoll_call *call, struct collet_device_plan *plan,
 	const struct collet_launch_target *target);
 
-/* In whose context all is launched; and a stream there, of no program's. */
+/* The copy stream whose context all launches use; and a stream there that belongs to no program. */
 const struct collet_copy_stream *collet_device_comm_copy_stream(const struct collet_device_comm *device_comm);
 cu_stream collet_device_comm_stream(const struct collet_device_comm *device_comm);
-/* The highest ticket whose launch has ended; tickets rise from launch to launch. */
+/* The highest ticket whose launch has ended; tickets grow from launch to launch. */
 uint64_t collet_device_comm_completed(const struct collet_device_comm *device_comm);
-/* Have all launches ended that are not a graph's, or the context with them? */
+/* True if all launches that are not a graph's have ended, or the context is gone. */
 bool collet_device_comm_is_idle(struct collet_device_comm *device_comm);
-/* COLLET_ERR_SYSTEM: a fault has broken the context, and no launch says anything any more. It asks the driver, which
+/* COLLET_ERR_SYSTEM: a fault has broken the context, so launches report nothing any more. Queries the driver, which
  * takes a microsecond. */
 COLLET_MUST_USE collet_status collet_device_comm_check_fault(struct collet_device_comm *device_comm);
-/* What a kernel has left to be told, and of which rank: it has waited too long for it, or that one was launched for
- * another call, or has left without the call. */
+/* What a kernel reports about a rank: it has waited too long for it, the rank was launched for another call, or it has
+ * left without the call. */
 enum collet_device_error {
 	COLLET_DEVICE_OK,
 	COLLET_DEVICE_TIMEOUT,

@@ -1,6 +1,6 @@
-/* Windows: each rank makes one, shows it to all, and opens theirs; then all of them run collectives through the windows
- * whose results each checks. On some machines a GPU's writes to another go astray without any error; then, or where
- * there are no kernels or no such memory, all go other ways. */
+/* Connects windows: each rank allocates one, exports it to all peers, and maps theirs. Then all ranks run test
+ * collectives through the windows and check the results. On some machines a GPU's writes to another are lost or go
+ * elsewhere, without any error. Then, or without kernels or such memory, calls take other paths. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +16,16 @@
 #include "engine/lock.h"
 
 enum {
-	WINDOW_BYTES = 64 << 20,    /* about what all slots of a window take, */
-	SMALL_WINDOW_BYTES = 8 << 20, /* where large calls have no use for it, */
-	MIN_SLOT_BYTES = 8 << 10,   /* in slots of at least and at most so many bytes */
+	WINDOW_BYTES = 64 << 20,    /* approximate size of all slots of a window */
+	SMALL_WINDOW_BYTES = 8 << 20, /* the same, if a leader does large calls */
+	MIN_SLOT_BYTES = 8 << 10,   /* bounds of the size of a slot */
 	MAX_SLOT_BYTES = 128 << 10,
-	FDS_PER_ROUND = 8, /* descriptors that a desk has room for, whatever the system's limits */
-	TEST_POLL_NS = 50 * 1000 /* between looks whether a test has ended */
+	FDS_PER_ROUND = 8, /* descriptors that fit a peer's socket with any system settings */
+	TEST_POLL_NS = 50 * 1000 /* interval of polling a test */
 };
 static const int64_t SEND_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
-/* One rank's part of it. */
+/* One rank's state of the setup. */
 struct connect_state {
 	struct collet_device_comm *device_comm;
 	bool is_ok;
@@ -34,9 +34,9 @@ struct connect_state {
 	struct hello {
 		uint32_t is_ok;
 		uint32_t is_busy;
-		uint32_t resident_blocks; /* blocks of the kernel on its GPU at a time */
-		uint64_t context;  /* as its process knows it */
-	} * hellos;                /* by rank */
+		uint32_t resident_blocks; /* blocks of the kernel that run at a time on its GPU */
+		uint64_t context;  /* a value of its process */
+	} *hellos; /* by rank */
 	struct device_comm_test test;
 };
 
@@ -47,7 +47,7 @@ static void record_failure(struct connect_state *setup)
 	setup->is_ok = false;
 }
 
-/* Are all ranks fine so far? They are as far as this one when this returns. */
+/* Exchanges hellos; *all: no rank has failed so far. When this returns, all ranks have reached this point. */
 static collet_status agree(struct connect_state *setup, bool *all)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
@@ -63,11 +63,11 @@ static collet_status agree(struct connect_state *setup, bool *all)
 	return status;
 }
 
-/* ---- What a rank has without the others ---- */
+/* ---- Local setup ---- */
 
 static collet_status create_host_flags(struct collet_device_comm *device_comm)
 {
-	/* Shared, so that after a fork the page is still the one that the GPU knows. */
+	/* Shared, so that after a fork the page is still the one that the GPU uses. */
 	void *memory =
 		mmap(NULL, sizeof(struct host_flags), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
@@ -114,7 +114,7 @@ static collet_status create_streams(struct collet_device_comm *device_comm)
 	return COLLET_OK;
 }
 
-/* Do kernels of this rank and of those that share its GPU run at the same time, as far as can be known? */
+/* Checks, as far as possible, that kernels of ranks on this rank's GPU run at the same time. */
 static collet_status join_co_resident(struct collet_device_comm *device_comm)
 {
 	const char *doubt = device_comm->device->is_leader_only ? "COLLET_CUDA_LEADER is set"
@@ -155,7 +155,7 @@ static collet_status prepare(struct collet_device_comm *device_comm)
 
 /* ---- Windows ---- */
 
-/* The same on all ranks, of what all have told. */
+/* Computes the window's layout from all ranks' hellos; the same on all ranks. */
 static collet_status lay_out(struct connect_state *setup)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
@@ -163,7 +163,8 @@ static collet_status lay_out(struct connect_state *setup)
 	uint32_t resident = UINT32_MAX;
 	for (uint32_t r = 0; r < size; r++)
 		resident = setup->hellos[r].resident_blocks < resident ? setup->hellos[r].resident_blocks : resident;
-	/* A share, so that several communicators' launches fit a GPU together: in whatever order they begin on each. */
+	/* A share of the GPU, so that launches of several communicators fit, in whatever order they start on each
+	 * GPU. */
 	const uint32_t fit = resident / (parts * device_comm->ranks_per_gpu), share = fit / COMMS_PER_GPU;
 	const uint32_t most =
 		device_comm->has_leader && COLLET_DEVCOLL_MAX_BYTES / device_comm->channel_limits.bytes_per_channel <
@@ -183,7 +184,8 @@ static collet_status lay_out(struct connect_state *setup)
 	return COLLET_OK;
 }
 
-/* Of this rank's blocks; and kernels of two contexts take turns on a GPU, as those of two processes do. */
+/* Reserves this rank's blocks. Also refuses ranks with different contexts on one GPU: it runs their kernels one after
+ * the other, as for two processes. */
 static collet_status reserve_blocks(struct connect_state *setup)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
@@ -204,7 +206,7 @@ static collet_status reserve_blocks(struct connect_state *setup)
 	return COLLET_OK;
 }
 
-/* Numbers, and flags between bytes, begin with nothing. In the executor's context. */
+/* Zeroes the window's words, and the flags in its LL slots. Needs the copy stream's context. */
 static collet_status create_window(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "clearing a window for peers";
@@ -260,7 +262,7 @@ static collet_status open_one(struct collet_device_comm *device_comm, uint32_t f
 	return status;
 }
 
-/* To those after this rank, and from those before it, some at a time. */
+/* Sends to the ranks after this one, and receives from those before it, some at a time. */
 static collet_status exchange_windows(struct connect_state *setup, bool *all)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
@@ -287,7 +289,7 @@ static collet_status exchange_windows(struct connect_state *setup, bool *all)
 	return status;
 }
 
-/* In the executor's context. */
+/* Needs the copy stream's context. */
 static collet_status write_addresses(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "telling a GPU where windows are";
@@ -302,7 +304,7 @@ static collet_status write_addresses(struct collet_device_comm *device_comm)
 	return status == COLLET_OK ? waited : status;
 }
 
-/* ---- The test ---- */
+/* ---- Test ---- */
 
 static bool any_is_busy(const struct connect_state *setup)
 {
@@ -312,8 +314,8 @@ static bool any_is_busy(const struct connect_state *setup)
 	return false;
 }
 
-/* All have prepared it. They go on telling each other while kernels run, since a kernel that waits for one which has
- * not been launched, or has met a fault, finds out only when its time is over. */
+/* All ranks have prepared the test. They keep exchanging hellos while kernels run: a kernel that waits for one that was
+ * not launched, or has met a fault, would notice only at its deadline. */
 static collet_status launch_test(struct connect_state *setup, bool *all)
 {
 	static const struct timespec pause = { .tv_nsec = TEST_POLL_NS };
@@ -337,7 +339,7 @@ static collet_status launch_test(struct connect_state *setup, bool *all)
 	return status;
 }
 
-/* Each rank goes as far as the others before any launches what others wait for. */
+/* No rank launches a kernel before all have finished what could delay theirs. */
 static collet_status test_windows(struct connect_state *setup, bool *all)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
@@ -360,9 +362,9 @@ static collet_status test_windows(struct connect_state *setup, bool *all)
 	return agree(setup, all);
 }
 
-/* ---- All of it ---- */
+/* ---- The whole setup ---- */
 
-/* Whatever one rank finds wrong, it goes along with the others to the next exchange. */
+/* A rank that fails still takes part in the next exchange. */
 static collet_status connect_all(struct connect_state *setup, bool *all)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;

@@ -1,4 +1,4 @@
-/* Tapes on the GPU: laid down and copied there when a call of their kind is first made, and kept for the next. */
+/* Caches kernel plans on the GPU: a plan is built and copied on the first call of its kind, and kept for the next. */
 #include <stdlib.h>
 
 #include "core/status.h"
@@ -13,7 +13,7 @@ static bool same_options(const struct collet_plan_options *a, const struct colle
 	       a->segment_bytes == b->segment_bytes && a->is_ll == b->is_ll;
 }
 
-/* A v-form's blocks are its own: its tape is kept for nobody, and nobody's is right for it. */
+/* A v-form's plan serves only its own call, since it contains the blocks. */
 static bool serves_call(const struct collet_device_plan *plan, const struct collet_devcoll_call *call)
 {
 	return !call->is_vector && plan->program && plan->program == call->program &&
@@ -37,7 +37,7 @@ static uint32_t plan_capacity(uint32_t bytes)
 	return capacity;
 }
 
-/* One that no launch will look at any more, the longest unused; NULL: there is none. */
+/* Finds the least recently used plan that no launch will read any more; NULL if there is none. */
 static struct collet_device_plan **find_unused(struct collet_device_comm *device_comm, uint32_t capacity)
 {
 	struct collet_device_plan **found = NULL;
@@ -56,7 +56,7 @@ void collet_device_plan_reserve(struct collet_device_plan *plan, bool is_reserve
 		plan->pending_launches--;
 }
 
-/* In the executor's context. */
+/* Needs the copy stream's context. */
 static collet_status add_block(struct collet_device_comm *device_comm, uint32_t capacity)
 {
 	struct plan_block *block = calloc(1, sizeof(*block));
@@ -73,7 +73,7 @@ static collet_status add_block(struct collet_device_comm *device_comm, uint32_t 
 	return COLLET_OK;
 }
 
-/* In the executor's context. */
+/* Needs the copy stream's context. */
 static collet_status carve_memory(struct collet_device_comm *device_comm, uint32_t capacity, cu_pointer *at)
 {
 	struct plan_block *block = device_comm->blocks;
@@ -88,7 +88,7 @@ static collet_status carve_memory(struct collet_device_comm *device_comm, uint32
 	return COLLET_OK;
 }
 
-/* A place for a tape of so many bytes, at the front of the list. */
+/* Finds or allocates a plan of this size, at the front of the list. */
 static collet_status claim_plan(
 	struct collet_device_comm *device_comm, uint32_t bytes, struct collet_device_plan **claimed)
 {
@@ -96,7 +96,7 @@ static collet_status claim_plan(
 	struct collet_device_plan **unused = NULL;
 	if (device_comm->cached_plans >= CACHED_PLANS && collet_device_comm_is_idle(device_comm))
 		device_comm->completed_count = device_comm->launch_count;
-	/* One that serves no later call is used again at once. */
+	/* A plan that serves no later call is reused at once. */
 	unused = find_unused(device_comm, capacity);
 	if (unused && device_comm->cached_plans < CACHED_PLANS && (*unused)->program)
 		unused = NULL;
@@ -138,7 +138,7 @@ static collet_status add_plan(struct collet_device_comm *device_comm, const stru
 	if (status != COLLET_OK)
 		return status;
 	struct collet_device_plan *plan = *added;
-	plan->program = NULL; /* until it is there */
+	plan->program = NULL; /* until it has been copied */
 	plan->last_launch = 0;
 	status = upload(device_comm, built, plan->address);
 	if (status != COLLET_OK)
@@ -152,7 +152,7 @@ static collet_status add_plan(struct collet_device_comm *device_comm, const stru
 	return COLLET_OK;
 }
 
-/* In the executor's context. */
+/* Needs the copy stream's context. */
 static collet_status make_scratch(struct collet_device_comm *device_comm)
 {
 	if (device_comm->scratch)

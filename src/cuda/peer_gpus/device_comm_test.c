@@ -1,5 +1,5 @@
-/* Before ranks rely on each other's kernels: that what a GPU's copies write is there, and that collectives through all
- * lanes give what they should. Nobody's kernel waits for another's for ever: a test has a deadline. */
+/* Tests GPUs before ranks rely on each other's kernels: that their copies to peers arrive, and that collectives through
+ * all channels give the right result. No kernel waits for ever: a test has a deadline. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ static collet_status copy(
 	return status == COLLET_OK ? waited : status;
 }
 
-/* A rank's GPU, as nvidia-smi -L has it. */
+/* The UUID of a rank's GPU, as nvidia-smi -L prints it. */
 enum { GPU_NAME_BYTES = sizeof("GPU-01234567-0123-0123-0123-0123456789ab") };
 static const char *gpu_of(const struct collet_device_comm *device_comm, uint32_t rank, char name[GPU_NAME_BYTES])
 {
@@ -52,7 +52,7 @@ static collet_status report_peer(const struct collet_device_comm *device_comm, u
 		from, gpu_of(device_comm, from, theirs), rank, gpu_of(device_comm, rank, own), what);
 }
 
-/* Whose words seem not to have come, of those that are wrong: one from whom there are most of these. */
+/* Checks the sums. For wrong words, finds the rank whose pattern is missing most often. */
 static collet_status check(const struct collet_device_comm *device_comm, const uint32_t *words, uint64_t count)
 {
 	const uint32_t rank = device_comm->state->rank;
@@ -80,8 +80,8 @@ static collet_status check(const struct collet_device_comm *device_comm, const u
 	return report_peer(device_comm, from, what);
 }
 
-/* A kernel's first launch may have to wait for whatever runs on the GPU: before any waits for another's. It does
- * nothing. In the executor's context. */
+/* A kernel's first launch may wait for all work on the GPU, so this launch comes before any kernel waits for another.
+ * It does nothing. Needs the copy stream's context. */
 collet_status collet_device_comm_warm_up(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "launching a kernel for the first time";
@@ -89,7 +89,7 @@ collet_status collet_device_comm_warm_up(struct collet_device_comm *device_comm)
 		.bytes = sizeof(nothing), .size = device_comm->state->size, .channels_per_part = 1
 	};
 	struct collet_plan_arguments arguments = { .window = device_comm->window };
-	/* What the window's messages go over later. */
+	/* A slot that messages overwrite later. */
 	const cu_pointer at =
 		device_comm->window_memory.address + collet_window_slot_at(&device_comm->window, false, 0, 0, 0);
 	const collet_status status = copy(device_comm, at, &nothing, sizeof(nothing), false);
@@ -106,8 +106,8 @@ collet_status collet_device_comm_warm_up(struct collet_device_comm *device_comm)
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(device_comm->cuda, result, what);
 }
 
-/* A line by the GPU's own copies, into a slot of each peer's window that nothing else has used: what is lost finds out
- * without a kernel that waits for it. In the executor's context. */
+/* Each GPU copies a line into a slot of each peer's window that nothing else has used yet. So lost writes are found
+ * without a kernel that waits for them. Needs the copy stream's context. */
 static cu_pointer probe_address(const struct collet_device_comm *device_comm, cu_pointer window, uint32_t from)
 {
 	return window + collet_window_slot_at(&device_comm->window, false, 0, from, 1);
@@ -145,7 +145,7 @@ collet_status collet_device_comm_check_probes(struct collet_device_comm *device_
 	return COLLET_OK;
 }
 
-/* All ranks' patterns, combined in place. */
+/* An all-reduce of all ranks' patterns, in place. */
 static struct collet_devcoll_call call_of(
 	const struct collet_device_comm *device_comm, const struct device_comm_test *test)
 {

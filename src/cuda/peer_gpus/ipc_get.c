@@ -10,32 +10,32 @@
 #include "engine/lock.h"
 
 enum {
-	WORDS = 1024,                /* of the pattern */
-	TEST_BYTES = 2 << 20         /* allocated, so that the driver gives a block of its own; its ends are used */
+	WORDS = 1024,                /* length of the pattern */
+	TEST_BYTES = 2 << 20         /* large enough for an allocation of its own; only its ends are used */
 };
 
-/* Memory of one CUDA context: at its start this rank's pattern, at its end a place for what is copied from others. */
+/* Test memory of one CUDA context: starts with this rank's pattern, and ends with space for a peer's. */
 struct test_buffer {
 	struct test_buffer *next;
 	const struct collet_copy_stream *copy_stream;
-	cu_pointer memory;           /* 0: it cannot be had, and need not be tried again */
+	cu_pointer memory;           /* 0 if it cannot be allocated; not tried again */
 	struct collet_ipc_handle handle;
 };
 
 /* Another rank of this host. */
 struct peer {
 	struct peer *next;
-	uint32_t rank;               /* of the world */
+	uint32_t rank;               /* in the world */
 	struct collet_exported_handles exported;
 	bool logged;
 };
 
-/* From one context to another: the memory that was read, and who read it. */
+/* A test result: the memory that was read, and the context that read it. */
 struct tested_link {
 	struct tested_link *next;
 	uint64_t process, allocation;
 	cu_context context;
-	uint32_t wrong_words;        /* words */
+	uint32_t wrong_words;
 };
 
 struct collet_ipc_get {
@@ -57,7 +57,7 @@ static struct collet_ipc_get *get_state(struct collet_device *device)
 	return device->ipc_get;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if out of memory. */
 static struct peer *get_peer(struct collet_device *device, uint32_t rank)
 {
 	struct collet_ipc_get *gets = get_state(device);
@@ -75,7 +75,7 @@ static struct peer *get_peer(struct collet_device *device, uint32_t rank)
 	return peer;
 }
 
-/* ---- What is tested with ---- */
+/* ---- Test buffers ---- */
 
 static uint32_t pattern(uint32_t rank, uint32_t word)
 {
@@ -115,7 +115,7 @@ static collet_status allocate_and_fill(const struct collet_device *device, struc
 
 static void free_test_buffer(const struct collet_device *device, struct test_buffer *test_buffer)
 {
-	/* Fails where the program has destroyed its context, and the memory with it. */
+	/* Fails if the program has destroyed the context, and the memory with it. */
 	if (test_buffer->memory && collet_cuda_push_context(device->cuda, test_buffer->copy_stream->context) == CU_OK) {
 		(void)device->cuda->cuMemFree(test_buffer->memory);
 		collet_cuda_pop_context(device->cuda);
@@ -123,7 +123,7 @@ static void free_test_buffer(const struct collet_device *device, struct test_buf
 	free(test_buffer);
 }
 
-/* Without the lock: allocating may wait for the GPU. NULL: no memory to note it in. */
+/* Call without the lock, since allocating may wait for the GPU. Returns NULL if out of host memory. */
 static struct test_buffer *create_test_buffer(
 	const struct collet_device *device, const struct collet_copy_stream *copy_stream)
 {
@@ -146,7 +146,7 @@ static struct test_buffer *create_test_buffer(
 	return test_buffer;
 }
 
-/* Takes the lock, and leaves it taken. NULL: there is none. */
+/* Returns with the lock taken. NULL if there is no test buffer. */
 static const struct test_buffer *lock_test_buffer(
 	struct collet_device *device, struct collet_engine *engine, const struct collet_copy_stream *copy_stream)
 {
@@ -156,7 +156,7 @@ static const struct test_buffer *lock_test_buffer(
 		collet_engine_unlock(engine);
 		struct test_buffer *made = create_test_buffer(device, copy_stream);
 		collet_engine_lock(engine);
-		/* Another thread of the program may have made one too; then both stay. */
+		/* Another thread of the program may have created one too. Then both are kept. */
 		if (made && get_state(device)) {
 			made->next = device->ipc_get->test_buffers;
 			device->ipc_get->test_buffers = test_buffer = made;
@@ -167,7 +167,7 @@ static const struct test_buffer *lock_test_buffer(
 	return test_buffer && test_buffer->memory ? test_buffer : NULL;
 }
 
-/* ---- The sender ---- */
+/* ---- Sender ---- */
 
 void collet_ipc_get_describe(struct collet_device *device, struct collet_engine *engine,
 	struct collet_copy_stream *copy_stream, uint64_t allocation, const void *first, size_t bytes,
@@ -187,7 +187,7 @@ void collet_ipc_get_describe(struct collet_device *device, struct collet_engine 
 		if (collet_device_get_handle(device, &attributes, first, &descriptor->buffer.handle) != COLLET_OK)
 			descriptor->buffer.location = COLLET_BUFFER_UNUSED;
 	}
-	collet_device_receive_handles(device); /* what others have handed in: the desk is full soon */
+	collet_device_receive_handles(device); /* received from others; the socket is small */
 	collet_engine_unlock(engine);
 }
 
@@ -227,9 +227,9 @@ void collet_ipc_get_notify_freed(
 				device, &peer->exported, &engine->peer_infos[peer->rank], handle->allocation);
 }
 
-/* ---- The receiver ---- */
+/* ---- Receiver ---- */
 
-/* How many words of another's pattern arrive wrong here. COLLET_ERR_SYSTEM: the driver refuses. */
+/* Counts the words of a peer's pattern that arrive wrong. COLLET_ERR_SYSTEM: the driver refuses. */
 static collet_status count_wrong(const struct collet_device *device, const struct test_buffer *test_buffer,
 	uint32_t from, const char *address, uint32_t *wrong)
 {
@@ -264,7 +264,7 @@ static struct tested_link *find_link(const struct collet_device *device, const s
 	return link;
 }
 
-/* NULL; or why not. */
+/* Returns NULL, or why the peer's memory cannot be used. */
 static const char *test_link(struct collet_device *device, uint32_t from, const struct collet_copy_stream *copy_stream,
 	const struct collet_ipc_get_descriptor *descriptor, bool *has_failed)
 {
@@ -317,7 +317,7 @@ static void log_once(struct collet_device *device, const struct collet_engine *e
 		"cuda: messages from rank %u by way of the host, and not from its GPU to this one's: %s", from, why);
 }
 
-/* A thread's own memory is where it is: nothing is between a context and itself. */
+/* Memory of the same process on the same GPU needs no test. */
 static bool is_same_context(const struct collet_device *device, const struct collet_copy_stream *copy_stream,
 	const struct collet_buffer_info *buffer)
 {
@@ -333,7 +333,7 @@ char *collet_ipc_get_map(struct collet_device *device, const struct collet_engin
 	char *address = NULL;
 	*mapping = NULL;
 	*must_resend = false;
-	/* Progress is made by whichever thread waits, the program's own among them. */
+	/* Whichever thread waits makes progress, the program's own among them. */
 	const int mode = collet_cuda_relax_capture(device->cuda);
 	if (!is_same_context(device, copy_stream, &descriptor->buffer))
 		why = test_link(device, from, copy_stream, descriptor, &has_failed);

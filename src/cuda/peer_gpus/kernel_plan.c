@@ -1,5 +1,5 @@
-/* From step programs to tapes: each step's ends are named, what goes to each peer apart becomes moves of its own, and
- * where one channel may read what another wrote, they are to meet. */
+/* Translates step programs into kernel plans. It resolves the peers of each step, and splits a step into moves where it
+ * sends each peer different data. Where one channel may read what another wrote, it inserts a barrier. */
 #include "cuda/peer_gpus/kernel_plan.h"
 
 #include <stdlib.h>
@@ -7,13 +7,13 @@
 
 #include "core/status.h"
 
-/* An array that grows. */
+/* A growing array. */
 struct plan_array {
 	char *items;
 	size_t count, capacity, item_bytes;
 };
 
-/* NULL: no memory. */
+/* Returns NULL if out of memory. */
 static void *append(struct plan_array *list)
 {
 	if (list->count == list->capacity) {
@@ -29,7 +29,7 @@ static void *append(struct plan_array *list)
 	return item;
 }
 
-/* Elements of this rank that a step touches. */
+/* Elements of this rank that a step accesses. */
 struct buffer_access {
 	uint32_t buffer;
 	bool writes;
@@ -39,7 +39,7 @@ struct buffer_access {
 struct plan_builder {
 	const struct collet_shape *shape;
 	struct plan_array steps, moves, ranges;
-	struct plan_array accesses;  /* since the channels last met */
+	struct plan_array accesses;  /* since the last barrier */
 	bool out_of_memory;
 };
 
@@ -49,10 +49,10 @@ static const enum collet_plan_buffer places[] = {
 	[COLLET_SCRATCH] = COLLET_PLAN_SCRATCH,
 };
 
-/* ---- Who touches what: the channels of a rank cut every span alike, so they stay out of each other's way wherever a
- * later step has the same span as an earlier one, or none of its elements ---- */
+/* ---- Conflicts. All channels of a rank divide every span alike. So they need a barrier only if a later step's span
+ * overlaps an earlier one and is not equal to it. ---- */
 
-/* INPUT and RESULT may be one memory: if they are, equally long spans of both are either the same or apart. */
+/* INPUT and RESULT may be the same memory. Then spans of equal length in both are either equal or disjoint. */
 static bool conflicts(const struct buffer_access *a, const struct buffer_access *b)
 {
 	if (!a->writes && !b->writes)
@@ -73,7 +73,7 @@ static bool needs_barrier(const struct plan_builder *builder, const struct plan_
 	return false;
 }
 
-/* ---- A step ---- */
+/* ---- Steps ---- */
 
 static void add_range(struct plan_builder *builder, bool own, enum collet_buffer buffer, uint64_t first, uint32_t peer)
 {
@@ -100,7 +100,7 @@ static struct collet_plan_move *add_move(struct plan_builder *builder, uint64_t 
 	return move;
 }
 
-/* All ranks that an end names; how many. */
+/* Adds a range for every rank that these ranges name; returns their number. */
 static uint32_t add_ranges(struct plan_builder *builder, const struct collet_buffer_range *ends, uint32_t count)
 {
 	uint32_t added = 0;
@@ -121,7 +121,7 @@ static void build_move(struct plan_builder *builder, const struct collet_step *s
 	move->result_count = (uint16_t)add_ranges(builder, step->destination, step->destination_count);
 }
 
-/* One chunk for each peer, to it or from it. */
+/* Adds one move per peer: one chunk sent to each, or received from each. */
 static void build_per_peer(struct plan_builder *builder, const struct collet_step *step)
 {
 	const struct collet_shape *shape = builder->shape;
@@ -196,9 +196,9 @@ static void build_step(struct plan_builder *builder, const struct collet_step *s
 	free(accesses.items);
 }
 
-/* ---- The tape ---- */
+/* ---- Plans ---- */
 
-/* Must not look at the rank. */
+/* The result must not depend on the rank. */
 static collet_status check(const struct collet_program *program, const struct collet_shape *shape, uint32_t parts)
 {
 	const uint32_t fan_in = collet_program_fan_in(program, shape);
@@ -268,7 +268,8 @@ collet_status collet_kernel_plan_build(const struct collet_program *program, con
 	}
 	for (uint32_t part = parts; part <= COLLET_PLAN_PARTS; part++)
 		head.first_step[part] = (uint32_t)builder.steps.count;
-	/* Sliced programs cut all steps' spans at the same places, and their channels make passes of their own. */
+	/* Segmented programs divide the spans of all steps at the same places, and their channels make passes of their
+	 * own. */
 	for (size_t s = 0; s < builder.steps.count && program->segmented; s++)
 		((struct collet_plan_step *)(void *)builder.steps.items)[s].has_barrier = false;
 	*plan = builder.out_of_memory ? NULL : assemble(&builder, &head);
