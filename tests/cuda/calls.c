@@ -8,7 +8,7 @@ enum { ROOT = 1, SENTINEL = 0xa5, MOST = 4 };
 static const char *const names[CALL_KINDS] = { "allreduce", "reduce", "broadcast", "allgather", "allgatherv",
 	"reduce_scatter", "gather", "scatter", "alltoall", "sendrecv" };
 
-/* The v-form's: rank r gives r + count elements, and there is a gap before each. */
+/* Of the v-form: rank r sends r + count elements, with a gap before each block. */
 struct listed {
 	uint64_t counts[MOST], displacements[MOST], end;
 };
@@ -24,7 +24,7 @@ static struct listed list(uint32_t size, uint64_t count)
 	return listed;
 }
 
-/* Elements of a rank's buffers; 0: it does not use it. */
+/* Elements of a rank's buffers; 0 if unused. */
 static uint64_t send_count(const struct rank *rank, const struct call_row *row)
 {
 	switch (row->kind) {
@@ -45,12 +45,12 @@ static uint64_t recv_count(const struct rank *rank, const struct call_row *row)
 	case ALLTOALL: return row->count * rank->size;
 	case ALLGATHERV: return list(rank->size, row->count).end;
 	case GATHER: return rank->rank == ROOT ? row->count * rank->size : 0;
-	case EXCHANGE: return row->count + 7;  /* longer than what comes */
+	case EXCHANGE: return row->count + 7;  /* longer than the message */
 	default: return row->count;
 	}
 }
 
-/* Where the smaller buffer lies in the larger one, in elements, when a call is in place. */
+/* Offset of the smaller buffer in the larger one when a call is in place, in elements. */
 static uint64_t in_place_at(const struct rank *rank, const struct call_row *row)
 {
 	switch (row->kind) {
@@ -108,7 +108,7 @@ static bool call_and_wait(struct rank *rank, const struct call_row *row, const v
 			rank_check(rank, row->streams->cuStreamSynchronize(row->stream) == CU_OK, "the stream"));
 }
 
-/* A buffer as the row has it: registered, or page-locked. */
+/* Allocates a buffer, registered or page-locked as the row says. */
 static bool make(struct rank *rank, struct buffer *buffer, const struct program *program, const struct call_row *row,
 	bool on_gpu, size_t bytes)
 {
@@ -127,7 +127,7 @@ static void unmake(struct rank *rank, struct buffer *buffer, const struct call_r
 	buffer_free(buffer);
 }
 
-/* Runs the row with buffers as it says, and writes what is in them afterwards to sent and received. */
+/* Runs the row with such buffers, and copies their final contents to sent and received. */
 static bool run(
 	struct rank *rank, const struct call_row *row, const struct program *program, char *sent, char *received)
 {

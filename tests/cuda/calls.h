@@ -1,4 +1,4 @@
-/* Calls with their buffers on the GPU, on the host, or one on each, beside the same calls on the host. */
+/* Makes calls with buffers on the GPU, on the host, or one on each, and the same calls on the host. */
 #ifndef TESTS_CUDA_CALLS_H
 #define TESTS_CUDA_CALLS_H
 
@@ -11,18 +11,19 @@ enum call_kind {
 	CALL_KINDS
 };
 
-/* How one call is made. */
+/* How a call is made. */
 struct call_row {
 	enum call_kind kind;
 	uint64_t count;
 	bool send_on_gpu, recv_on_gpu, in_place, request;
-	cu_stream stream;            /* NULL: on none */
+	cu_stream stream;            /* NULL if on no stream */
 	const struct streams *streams;
-	bool registered;             /* what is on a GPU, with the communicator */
-	bool pinned;                 /* what is on the host is page-locked by the driver */
+	bool registered;             /* GPU buffers are registered with the communicator */
+	bool pinned;                 /* host buffers are page-locked by the driver */
 };
 
-/* Makes it on the host, then as it says: true if both agree, byte for byte, and nothing else has changed. */
+/* Makes the call on the host, and then as the row says. Returns true if both results agree byte for byte, and nothing
+ * else has changed. */
 bool call_matches_host(struct rank *rank, const struct call_row *row, const struct program *program);
 
 #endif

@@ -123,7 +123,7 @@ uint32_t gpu_power(uint32_t factor, uint32_t times, uint32_t value)
 
 bool gpu_begin_capture(struct gpu *gpu, int stream)
 {
-	/* A global one is spoilt by what ranks of the same process do meanwhile. */
+	/* Other ranks of the process would invalidate a global one. */
 	const int mode =
 		gpu->rank->options->mode == RANKS_PROCESSES ? CU_CAPTURE_MODE_GLOBAL : CU_CAPTURE_MODE_THREAD_LOCAL;
 	const cu_result result = gpu->cuda.cuStreamBeginCapture_v2(gpu->stream[stream], mode);

@@ -38,7 +38,7 @@ void hosts_fill(const struct row *row, char *bytes, size_t count, uint32_t seed)
 	}
 }
 
-/* Of a v-form: blocks of different lengths, one of nothing, the last rank's first, and on each rank with other gaps. */
+/* Of a v-form: blocks of different lengths, one of them empty, the last rank's first, with other gaps on each rank. */
 struct list {
 	uint64_t counts[RANKS_MOST], displacements[RANKS_MOST], end;
 };

@@ -1,4 +1,4 @@
-/* Calls of ranks on several hosts, made by COLLET_HOST_ID, whose ranks have a GPU each or share some. */
+/* Calls of ranks on several hosts, simulated by COLLET_HOST_ID, whose ranks have a GPU each or share some. */
 #ifndef TESTS_CUDA_HOSTS_H
 #define TESTS_CUDA_HOSTS_H
 
@@ -6,20 +6,20 @@
 
 enum { SMALL = 37, MIDDLE = 70001, LARGE = 400000 };
 
-/* A letter a rank: the host that it is on. The context of a run's options. */
+/* One letter per rank: the host that it is on. The context of a run's options. */
 struct world {
 	const char *hosts;
-	const char *gpus;            /* likewise a digit: the GPU that it has; NULL: all have the first */
-	const char *fail;            /* FAKE_CUDA_FAIL, of rank 0 */
-	enum call_kind kind;         /* what fails */
-	uint32_t root;               /* of it: nobody gets on without rank 0 */
-	uint32_t lost;               /* who dies */
+	const char *gpus;            /* one digit per rank: its GPU; NULL if all have the first */
+	const char *fail;            /* FAKE_CUDA_FAIL of rank 0 */
+	enum call_kind kind;         /* the call that fails */
+	uint32_t root;               /* of that call: no other rank can continue without rank 0 */
+	uint32_t lost;               /* the rank that dies */
 };
 
 bool hosts_leads(const struct rank *rank, const struct world *world);
-/* Ranks are processes: each has an environment of its own. */
+/* Ranks are processes, with an environment each. */
 bool hosts_begin(struct gpu *gpu, struct rank *rank);
-/* Whatever the run's context is. */
+/* The same with another world than the run's context. */
 bool hosts_begin_in(struct gpu *gpu, struct rank *rank, const struct world *world);
 
 /* By enum call_kind. */
@@ -30,17 +30,17 @@ struct row {
 	collet_op op;
 	uint64_t count;
 	bool in_place, request, stream;
-	bool mixed;                  /* of rank 1, the buffer that is written is the host's */
-	bool chosen;                 /* it is not asked for by name */
+	bool mixed;                  /* rank 1 writes to a host buffer */
+	bool chosen;                 /* the library chooses the algorithm */
 	enum call_kind kind;         /* up to reduce-scatter */
 	uint32_t root;
 };
 
-/* Anything; but where a float's sum is to be the same in any order, small whole numbers. */
+/* Any bytes; but small whole numbers if a sum of floats must not depend on the order. */
 void hosts_fill(const struct row *row, char *bytes, size_t count, uint32_t seed);
 collet_how hosts_how(const struct rank *rank, const struct row *row);
 
-/* Bytes of a rank's buffers, and where the one is in the other if the call is in place. */
+/* Sizes of a rank's buffers in bytes, and the offset of one in the other if the call is in place. */
 struct sides {
 	size_t send, recv, send_at, recv_at;
 };

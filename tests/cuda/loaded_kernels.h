@@ -1,4 +1,4 @@
-/* A program on a GPU, with the library's kernels loaded there; without a communicator. */
+/* A program on a GPU with the library's kernels loaded, without a communicator. */
 #ifndef TESTS_CUDA_LOADED_H
 #define TESTS_CUDA_LOADED_H
 
@@ -15,16 +15,17 @@ struct loaded {
 	struct collet_kernel_set *set;
 };
 
-/* The driver, and the program on this GPU; no kernels yet. false: collet_last_error(), or there is no such GPU. */
+/* Opens the driver and starts the program on this GPU, without kernels. Returns false if there is no such GPU; see
+ * collet_last_error(). */
 bool loaded_start(struct loaded *loaded, int ordinal);
 /* The same in a context of its own, beside the GPU's primary one. */
 bool loaded_start_beside(struct loaded *loaded, int ordinal);
-/* false: the context that is current is not the one that start left. */
+/* Returns false if the current context is not the one that start made current. */
 bool loaded_end(struct loaded *loaded);
-/* The kernels; they are to be unloaded even if this fails. */
+/* Loads the kernels. They must be unloaded even if this fails. */
 collet_status loaded_load(struct loaded *loaded);
 void loaded_unload(struct loaded *loaded);
-/* One launch, which it waits for. */
+/* Launches spans and waits for them. */
 collet_status loaded_fold(struct loaded *loaded, const struct collet_gpu_reduction *fold,
 	const struct collet_gpu_span *spans, uint32_t count);
 

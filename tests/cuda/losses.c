@@ -14,7 +14,7 @@
 
 enum { DEATH = 40, LOST = 2 };
 
-/* ---- Instead of a call ---- */
+/* ---- Losses ---- */
 
 enum { READY, UNDER_WAY, TOLD }; /* events */
 
@@ -23,12 +23,12 @@ static const char *const way_names[LOSS_WAYS] = {"blocking", "a request", "on a 
 static const collet_status told[LOSS_HOWS] = {COLLET_ERR_PEER_LOST, COLLET_ERR_ABORTED, COLLET_ERR_MISMATCH,
 	COLLET_ERR_PEER_LOST, COLLET_ERR_TIMEOUT};
 
-/* A rank in the middle of it. */
+/* A rank in a test. */
 struct losing {
 	const struct loss *loss;
 	struct gpu gpu;
 	struct buffer buffer;
-	cu_graph_exec exec;          /* goes after the communicator */
+	cu_graph_exec exec;          /* destroyed after the communicator */
 };
 
 static collet_status make_call(const struct losing *at, uint64_t count, const collet_how *how)
@@ -41,7 +41,7 @@ static collet_status make_call(const struct losing *at, uint64_t count, const co
 		comm, first + at->gpu.rank->rank * count * sizeof(uint32_t), first, count, COLLET_U32, how);
 }
 
-/* Of the call, when it is over; of one on a stream that is the communicator's error. */
+/* Returns the status of the completed call; for a call on a stream, the communicator's error. */
 static collet_status call_and_wait(struct losing *at, uint64_t count, int64_t timeout_ns)
 {
 	struct gpu *gpu = &at->gpu;
@@ -92,7 +92,7 @@ static void be_told(struct losing *at)
 	rank_post(rank, TOLD);
 }
 
-/* That the test is of what it says. */
+/* Checks that the call takes the path that the test is about. */
 static void check_plan(struct rank *rank, const struct loss_call *call)
 {
 	collet_plan plan;
@@ -162,7 +162,7 @@ void losses_must_be_told(const struct ranks_options *options, const struct loss_
 		}
 }
 
-/* ---- Among launches ---- */
+/* ---- Losses during launches ---- */
 
 void losses_in_graphs(struct gpu *gpu, uint64_t count)
 {
@@ -193,7 +193,7 @@ void losses_in_graphs(struct gpu *gpu, uint64_t count)
 	gpu_end(gpu);
 }
 
-/* ---- Those who are left ---- */
+/* ---- Survivors ---- */
 
 void losses_must_spare(const struct ranks_options *options, ranks_body *body, uint32_t lost)
 {

@@ -1,4 +1,4 @@
-/* What a program that uses a GPU does around collet: its own memory, in its own context, by the driver. */
+/* A program that uses a GPU beside collet: its own memory, in its own context, through the driver. */
 #ifndef TESTS_CUDA_PROGRAM_H
 #define TESTS_CUDA_PROGRAM_H
 
@@ -6,11 +6,11 @@
 
 #include "cuda/driver/driver_api.h"
 
-/* The driver's functions that programs call and the library does not. */
+/* Driver functions that programs call and the library does not. */
 struct program {
 	void *driver;
 	int device;
-	bool beside;                 /* the context is one of its own, not the GPU's primary one */
+	bool beside;                 /* the context is its own, not the GPU's primary one */
 	cu_context context;
 	cu_result (*cuInit)(unsigned int flags);
 	cu_result (*cuDevicePrimaryCtxRetain)(cu_context *context, cu_device device);
@@ -29,26 +29,26 @@ struct program {
 	cu_result (*cuStreamSynchronize)(cu_stream stream);
 };
 
-/* Initialises the driver and makes this device's context the thread's. false: some call failed. */
+/* Initialises the driver and makes this device's context current. Returns false if a call failed. */
 bool program_start(struct program *program, int device);
 /* The same with a context of its own on this device, beside the primary one. */
 bool program_start_beside(struct program *program, int device);
-/* false: the context that is current is not the one that start left. */
+/* Returns false if the current context is not the one that start made current. */
 bool program_end(struct program *program);
 
-/* To the GPU, and it is there: cuMemcpyHtoD() may return before. */
+/* Copies to the GPU and waits until the data is there: cuMemcpyHtoD() may return earlier. */
 cu_result program_put(const struct program *program, cu_pointer to, const void *from, size_t bytes);
 
-/* A GPU's memory or the host's, zeroed or not as it comes. */
+/* GPU or host memory, whatever its contents. */
 struct buffer {
 	const struct program *program;
 	bool gpu;
 	char *first;
 	size_t bytes;
-	bool pinned;                 /* the host's, page-locked by the driver */
+	bool pinned;                 /* page-locked host memory, from the driver */
 };
 
-/* At least one byte, so that a pointer means something. */
+/* Allocates at least one byte, so that the pointer is valid. */
 bool buffer_make(struct buffer *buffer, const struct program *program, bool gpu, size_t bytes);
 bool buffer_make_pinned(struct buffer *buffer, const struct program *program, size_t bytes);
 bool buffer_write(const struct buffer *buffer, const void *from);

@@ -50,7 +50,8 @@ static size_t bytes_of(const struct row *row, const struct side *side)
 	return side->used ? side->elements * collet_dtype_bytes(row->dtype) : 0;
 }
 
-/* Where the smaller buffer lies in the larger one when the call is in place, in elements; false: it cannot be. */
+/* Finds the offset of the smaller buffer in the larger one when the call is in place, in elements. Returns false if it
+ * cannot be in place. */
 static bool in_place_at(
 	struct rank *rank, const struct row *row, const struct side *send, const struct side *recv, uint64_t *at)
 {
@@ -72,7 +73,7 @@ static bool in_place_at(
 	return false;
 }
 
-/* What is in recv afterwards. */
+/* Runs the call, and copies the final contents of recv. */
 static bool run(struct rank *rank, collet_comm *comm, const struct program *program, const struct row *row,
 	const struct way *way, char *result)
 {
@@ -105,7 +106,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 		       rank_ok(rank, call(rank, comm, row, &send, &recv, read, written, &how), "in place") &&
 		       wait_for(rank, way, &request) && buffer_read(&to, whole);
 		memcpy(result, whole + (recv_is_larger ? 0 : at * element), recv_bytes);
-		/* The part of an input around it is none of a result's business. */
+		/* Only the result is compared: the rest of the input around it does not matter. */
 	} else {
 		memset(result, SENTINEL, recv_bytes);
 		fine = fine && buffer_make(&from, program, way->send_on_gpu, send_bytes) &&

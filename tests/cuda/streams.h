@@ -1,4 +1,4 @@
-/* What a program does with streams and graphs, by the driver, around collet. */
+/* Streams and graphs of a program, through the driver. */
 #ifndef TESTS_CUDA_STREAMS_H
 #define TESTS_CUDA_STREAMS_H
 
@@ -33,14 +33,14 @@
 	F(cuGraphLaunch)                                                                                               \
 	F(cuGraphExecDestroy)
 
-/* By the names of their symbols. */
+/* Named by their symbols in the driver. */
 struct streams {
 #define STREAM_SLOT(name) __typeof__(name) *name;
 	STREAM_FUNCTIONS(STREAM_SLOT)
 #undef STREAM_SLOT
 };
 
-/* false: the driver lacks some. */
+/* Returns false if the driver lacks any of them. */
 bool streams_find(struct streams *streams, const struct program *program);
 
 #endif

@@ -1,5 +1,5 @@
-/* GPU memory from collet_mem_alloc_device(): told to the leader when it is made and when it is freed, and not at calls;
- * not freed while anything uses it; and whatever the driver refuses leaves nothing behind. */
+/* GPU memory from collet_mem_alloc_device(). The leader is told of it when it is allocated and freed, not at calls. It
+ * is not freed while in use. Whatever the driver refuses leaves nothing behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool start(struct rank *rank, struct gpu *gpu)
 	return gpu_start(gpu, rank) && rank_create(rank);
 }
 
-/* Memory of the library's as a buffer of the test's, full of ones. */
+/* A buffer in the library's memory, full of ones. */
 static bool make(struct gpu *gpu, struct buffer *buffer)
 {
 	uint32_t ones[COUNT];
@@ -38,7 +38,7 @@ static bool drop(struct gpu *gpu, const struct buffer *buffer)
 	return rank_ok(gpu->rank, collet_mem_free(gpu->rank->comm, buffer->first), "freeing");
 }
 
-/* By an algorithm that counts only if the host does it. */
+/* With an algorithm that counts only if the host executes it. */
 static collet_status sum(struct rank *rank, const struct buffer *buffer, cu_stream stream, collet_request **request)
 {
 	const collet_how how = { .stream = stream, .request = request, .algorithm = "two_shot" };
@@ -51,7 +51,7 @@ static uint32_t notes(const struct rank *rank)
 	return rank->comm->shared_gpu->exported.notes_sent;
 }
 
-/* ---- Told once ---- */
+/* ---- Notes to the leader ---- */
 
 static void tell(struct rank *rank)
 {
@@ -74,7 +74,7 @@ static void tell(struct rank *rank)
 		rank_check(rank, notes(rank) == told, "a call has told the leader again");
 	}
 	rank_check(rank, rank->rank || opened->count == 3 * others, "%u are open", opened->count);
-	/* The leader hears of it at the next call. */
+	/* The leader learns of it at the next call. */
 	drop(&gpu, &buffers[0]);
 	drop(&gpu, &buffers[1]);
 	rank_ok(rank, sum(rank, &buffers[2], NULL, NULL), "another sum");
@@ -84,7 +84,7 @@ static void tell(struct rank *rank)
 	for (size_t i = 0; i < count; i++)
 		rank_check(rank, stats[i].kind != COLLET_STAT_ALGORITHM || !strstr(stats[i].name, "two_shot"),
 			"%llu by way of the host", (unsigned long long)stats[i].calls);
-	/* What is left goes with the context. */
+	/* The rest is freed with the context. */
 	gpu_end(&gpu);
 }
 
@@ -98,7 +98,7 @@ static void the_leader_is_told_once_of_memory_and_of_its_end(void **state)
 		ranks_must_pass(&worlds[w], tell);
 }
 
-/* More than the leader's desk has room for, before it looks; and as many are freed. */
+/* More notes than fit the leader's socket before it reads them; and as many frees. */
 static void tell_much(struct rank *rank)
 {
 	struct gpu gpu;
@@ -115,7 +115,7 @@ static void tell_much(struct rank *rank)
 	rank_check(rank, rank->rank || opened->count >= MANY / 2, "%u are open", opened->count);
 	for (int i = 0; i < MANY - 1; i++)
 		drop(&gpu, &buffers[i]);
-	/* Each call makes room for a few that are owed. */
+	/* Each call sends a few of the notes that found no room. */
 	for (int i = 0; i < 10; i++)
 		rank_ok(rank, sum(rank, &buffers[MANY - 1], NULL, NULL), "the last one's");
 	rank_check(rank, rank->rank || opened->count == rank->size - 1, "%u are open yet", opened->count);
@@ -129,7 +129,7 @@ static void a_full_desk_holds_nothing_up(void **state)
 	ranks_must_pass(&options, tell_much);
 }
 
-/* ---- Not freed while it is used ---- */
+/* ---- Not freed while in use ---- */
 
 static void refuse_free(struct gpu *gpu, const struct buffer *buffer, const char *words)
 {
@@ -147,7 +147,7 @@ static void use(struct rank *rank)
 	if (!start(rank, &gpu) || !make(&gpu, &buffer))
 		return;
 	whole = rank->comm;
-	/* Nobody else's call has begun. */
+	/* No other rank's call has begun. */
 	rank_ok(rank, sum(rank, &buffer, NULL, &request), "a request");
 	if (rank->rank == 0)
 		refuse_free(&gpu, &buffer, "a pending request");
@@ -159,7 +159,7 @@ static void use(struct rank *rank)
 	refuse_free(&gpu, &buffer, "a call on a stream");
 	gpu_open(&gpu, 0);
 	gpu_synchronize(&gpu, 0);
-	/* In a graph, for as long as its communicator is there; it is allocated in the capture, too. */
+	/* Used by a graph, for as long as its communicator exists; also allocated during the capture. */
 	rank_ok(rank, collet_comm_split(whole, 0, rank->rank, &part), "split");
 	rank->comm = part;
 	rank_check(rank, gpu.cuda.cuStreamBeginCapture_v2(gpu.stream[0], CU_CAPTURE_MODE_GLOBAL) == CU_OK, "a capture");
@@ -183,7 +183,7 @@ static void what_is_used_is_not_freed(void **state)
 	ranks_must_pass(&options, use);
 }
 
-/* ---- Refused ---- */
+/* ---- Refusals ---- */
 
 struct refusal {
 	const char *variable, *value;
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_is_used_is_not_freed),
 		cmocka_unit_test(the_leader_is_told_once_of_memory_and_of_its_end),
 	};
-	/* Threads of one process would launch kernels of their own. */
+	/* Otherwise threads of one process would launch kernels of their own. */
 	setenv("COLLET_CUDA_LEADER", "1", 1);
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* Whatever call of the driver fails, in whichever moment between a communicator's creation and its end: every rank
- * gets through all of it, or has an error that says what happened, and none waits for long; results that were said to
- * be right are; no stream is stuck, and nothing of the driver's is left over. With each call in turn under
- * COLLET_TEST_FULL, else with a share of them. */
+/* Every call of the driver fails once, at any moment between a communicator's creation and its end. Each rank must get
+ * through all of it, or have an error that says what happened, and none waits for long. Results reported as right must
+ * be right. No stream is stuck, and no driver object is left. Tries each call under COLLET_TEST_FULL, otherwise a share
+ * of them. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,25 +21,25 @@
 
 enum { RANKS = 2, ELEMENTS = 3000, LONG = 300000, LAUNCHES = 3, DEADLINE_MS = 60000, SHARE = 24 };
 enum {
-	SOON_MS = 5000,              /* half of what a kernel of the test waits for others' */
-	TEST_CALLS = 24,             /* of the driver's functions, at least, in the end of a creation; and some */
-	REST_CALLS = 16,             /* after a call has been put on a stream */
-	SLOW_EVERY = 17              /* one call in so many, where streams are slow: each takes a second */
+	SOON_MS = 5000,              /* half of what a kernel of the test waits for peers */
+	TEST_CALLS = 24,             /* driver calls at the end of a creation, at least */
+	REST_CALLS = 16,             /* driver calls after a call was put on a stream */
+	SLOW_EVERY = 17              /* one call in so many is tried with slow streams: each takes a second */
 };
 
 struct attempt {
-	bool own;                    /* each rank has a GPU of its own; else they share one */
+	bool own;                    /* each rank has a GPU of its own; otherwise they share one */
 	uint32_t who;                /* the rank whose driver fails */
 	uint64_t nth;
 	cu_result code;
-	bool onwards;                /* it never works again, as after a fault of the GPU's */
-	uint64_t slow;               /* by this seed streams stay in the middle of things meanwhile; 0: they do not */
+	bool onwards;                /* it fails for good, as after a fault of the GPU */
+	uint64_t slow;               /* seed of slow streams meanwhile; 0: none */
 };
 
-/* By rank `who`. */
+/* Of rank `who`. */
 struct outcome {
 	uint64_t calls;
-	uint64_t created;            /* of them, so many by the end of the creation, */
+	uint64_t created;            /* driver calls until the end of the creation, */
 	uint64_t before_stream, after_stream; /* and before and after a call on a stream */
 	bool failed;
 };
@@ -58,10 +58,10 @@ struct body {
 	struct program program;
 	struct streams cuda;
 	struct fake fake;
-	struct buffer buffer, message; /* the second has a place for what comes behind what is sent */
+	struct buffer buffer, message; /* the second has room for a message after the one that is sent */
 	cu_stream stream;
 	collet_comm *comm;
-	float expected;              /* all over the buffer */
+	float expected;              /* value of all its elements */
 	char sentence[1000];         /* of the first error */
 	struct outcome outcome;
 };
@@ -99,7 +99,7 @@ static bool begin(struct body *body)
 		"the stand-in does not start");
 }
 
-/* ---- What a communicator lives through; each false once something has failed ---- */
+/* ---- A communicator's life; each function returns false once something has failed ---- */
 
 static bool went(struct body *body, collet_status status)
 {
@@ -109,7 +109,7 @@ static bool went(struct body *body, collet_status status)
 	return status == COLLET_OK;
 }
 
-/* What it said that it has done. */
+/* Checks what was reported as done. */
 static bool holds(struct body *body, const struct buffer *buffer, float expected)
 {
 	float values[ELEMENTS] = { 0 };
@@ -157,7 +157,7 @@ static bool send_on(struct body *body)
 		holds(body, &body->buffer, body->expected);
 }
 
-/* One that travels in pieces. */
+/* A message of several segments. */
 static bool send_long(struct body *body)
 {
 	char *to = body->message.first + sizeof(float) * LONG;
@@ -169,7 +169,7 @@ static bool send_long(struct body *body)
 		holds(body, &came, 1);
 }
 
-/* Its own memory: what cannot be had of that is no end. */
+/* The library's own memory; failing to get it ends nothing. */
 static bool own_memory(struct body *body)
 {
 	void *memory = NULL;
@@ -194,7 +194,7 @@ static bool own_memory(struct body *body)
 	return fine;
 }
 
-/* Then nothing of the GPU's can be asked for any more. */
+/* Then nothing can be asked of the GPU any more. */
 static bool is_dead(const struct body *body)
 {
 	const struct attempt *attempt = body->rank->options->context;
@@ -242,7 +242,7 @@ static bool in_graph(struct body *body)
 		fine = body->cuda.cuGraphLaunch(exec, body->stream) == CU_OK;
 	if (fine)
 		body->expected *= RANKS * RANKS * RANKS;
-	/* Unless a thread of the library's has met the failure meanwhile, which is for good. */
+	/* Unless a thread of the library has met the failure meanwhile, and for good. */
 	const struct attempt *attempt = body->rank->options->context;
 	const bool lost = attempt->onwards && body->fake.failed();
 	rank_check(body->rank, fine || !made || lost, "a graph that cannot be launched");
@@ -284,11 +284,11 @@ static bool create(struct body *body)
 	return made;
 }
 
-/* ---- A run ---- */
+/* ---- One run ---- */
 
-static uint64_t turn;                /* which of SHARE calls are taken */
+static uint64_t turn;                /* which of SHARE calls are tried */
 
-/* Where these fail, what they were to give back is still there. */
+/* If these fail, what they should free still exists. */
 static bool gives_back(const char *function)
 {
 	static const char *const names[] = { "cuMemFree", "cuMemUnmap", "cuMemRelease",
@@ -337,7 +337,7 @@ static void live(struct rank *rank)
 	if (body->comm)
 		(void)collet_comm_destroy(&body->comm);
 	check_soon(body, began_ms);
-	/* What streams were in the middle of they come to the end of now, if what they use is still there. */
+	/* Streams now finish what they were in the middle of, if the memory that they use still exists. */
 	rank_doing(rank, "settling, after: %s", body->sentence);
 	rank_check(rank, body->fake.settle(), "streams are stuck");
 	judge(body, attempt, alive);
@@ -363,7 +363,7 @@ static struct outcome run(const struct attempt *attempt)
 	return outcome;
 }
 
-/* Each run takes others, unless COLLET_TEST_SEED repeats one; and a failure names its call. */
+/* Each run tries others, unless COLLET_TEST_SEED repeats one. A failure names its call. */
 static bool is_taken(uint64_t nth)
 {
 	return getenv("COLLET_TEST_FULL") || (nth % SHARE == turn && sample_has(nth));
@@ -406,7 +406,7 @@ static uint64_t stride(void)
 	return ranks_are_slow() ? 5 : 1;
 }
 
-/* Where each rank has a GPU of its own, a creation ends with kernels that wait for each other. */
+/* If each rank has a GPU of its own, a creation ends with kernels that wait for each other. */
 static void a_rank_that_cannot_test_its_windows_keeps_nobody_waiting(void **state)
 {
 	const struct outcome whole = run(&(struct attempt){ true, 0, UINT64_MAX, CU_OUT_OF_MEMORY, false, 0 });
@@ -415,22 +415,22 @@ static void a_rank_that_cannot_test_its_windows_keeps_nobody_waiting(void **stat
 		(void)run(&(struct attempt){ true, nth % RANKS, nth, CU_OUT_OF_MEMORY, false, 0 });
 }
 
-/* No stream of theirs says any more that it has passed a call. */
+/* The streams no longer report that they have passed a call. */
 static void a_driver_that_fails_for_good_in_a_call_on_a_stream_keeps_nobody_waiting(void **state)
 {
 	for (uint32_t who = 0; who < RANKS; who++) {
 		const struct outcome whole =
 			run(&(struct attempt){ false, who, UINT64_MAX, CU_ILLEGAL_ADDRESS, true, 0 });
 		assert_true(whole.after_stream > whole.before_stream);
-		/* And in what the leader does for it, and the library at its end. */
+		/* Also in what the leader does for it, and in the library's teardown. */
 		for (uint64_t nth = whole.before_stream + 1; nth <= whole.after_stream + REST_CALLS;
 			nth += stride())
 			(void)run(&(struct attempt){ false, who, nth, CU_ILLEGAL_ADDRESS, true, 0 });
 	}
 }
 
-/* What a stream was in the middle of when the driver failed it goes on with when all has been torn down: it sets a
- * word, copies, rings. */
+/* A stream that was in the middle of an operation when the driver failed continues after everything is torn down: it
+ * sets a word, copies, or signals. */
 static void what_streams_are_in_the_middle_of_outlives_a_driver_that_fails_for_good(void **state)
 {
 	for (uint32_t row = 0; row < 2 * RANKS; row++) {
@@ -441,7 +441,7 @@ static void what_streams_are_in_the_middle_of_outlives_a_driver_that_fails_for_g
 		const uint64_t first = whole.created + 1 + turn % SLOW_EVERY;
 		for (uint64_t nth = first; nth <= whole.calls; nth += SLOW_EVERY * stride())
 			(void)run(&(struct attempt){ own, who, nth, CU_ILLEGAL_ADDRESS, true, nth });
-		/* Behind a call on a stream whose end the GPU tells: it is at the others' words yet. */
+		/* Behind a call on a stream that the GPU signals: it may still write the others' flags. */
 		for (uint64_t nth = whole.after_stream + 3; !own && nth <= whole.after_stream + 9; nth += 2)
 			(void)run(&(struct attempt){ own, who, nth, CU_ILLEGAL_ADDRESS, true, nth });
 	}

@@ -1,4 +1,4 @@
-/* How a buffer that is copied while its call runs is cut: near the best cut there is, by the model that says so. */
+/* The segment size for a buffer that is copied during its call: close to the best one, by the cost model itself. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@ static const struct collet_gpu_link links[] = {
 };
 enum { LINKS = sizeof(links) / sizeof(links[0]), UNIT = 64 << 10 };
 
-/* What copies add to a call: the first piece and the last, and each one's start. */
+/* The time that copies add to a call: the first and the last segment, and the start of each. */
 static double added(const struct collet_gpu_link *link, double bytes, double piece)
 {
 	piece = fmin(piece, bytes);
@@ -44,12 +44,12 @@ static void pieces_begin_where_they_halve_what_copies_add(void **state)
 		const size_t least = collet_gpu_pipelined_min(&links[l]);
 		const double whole = 2 * (double)least * links[l].copy_byte_s;
 		const double piece = (double)collet_gpu_cell_bytes(&links[l], least);
-		/* To units, so not quite. */
+		/* Rounded to units, so not exactly. */
 		assert_true(added(&links[l], (double)least, piece) < 0.65 * whole);
 	}
 }
 
-/* A tuning may have found nothing that a further copy costs. */
+/* A tuning may have measured no cost of a further copy. */
 static void a_copy_that_costs_nothing_is_no_trouble(void **state)
 {
 	const struct collet_gpu_link link = { .latency_s = 1e-6, .copy_byte_s = 1e-10 };
@@ -57,7 +57,8 @@ static void a_copy_that_costs_nothing_is_no_trouble(void **state)
 	assert_int_equal(collet_gpu_pipelined_min(&link), 2 * UNIT);
 }
 
-/* As many lanes as fill the link, each with what takes as long as an empty message; nonsense is bounded. */
+/* As many channels as saturate the link, each with what takes as long as an empty message. Invalid values are
+ * bounded. */
 static void lanes_are_the_links(void **state)
 {
 	static const struct {

@@ -1,4 +1,4 @@
-/* src/cuda/driver/driver_api.h against the toolkit's header: built where there is one, and there is nothing to run. */
+/* Compares src/cuda/driver/driver_api.h with the toolkit's header, when it is compiled. There is nothing to run. */
 #include <cuda.h>
 
 #include "cuda/driver/driver_api.h"
@@ -59,7 +59,7 @@ SAME(CU_UNTIMED_EVENT, CU_EVENT_DISABLE_TIMING);
 SAME(CU_DEVICE_L2_CACHE_BYTES, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
 SAME(CU_HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
 SAME(CU_HOST_REGISTER_MAPPED, CU_MEMHOSTREGISTER_DEVICEMAP);
-#ifndef __clang__ /* a pointer is no constant to it, whatever it is cast to */
+#ifndef __clang__ /* clang takes no pointer for a constant, even if cast */
 SAME(CU_LEGACY_STREAM, (uintptr_t)CU_STREAM_LEGACY);
 SAME(CU_PER_THREAD_STREAM, (uintptr_t)CU_STREAM_PER_THREAD);
 #endif

@@ -13,13 +13,13 @@
 
 enum { DEVICES = 2, RANKS = 3, COUNT = 40001 };
 
-/* Which contexts ranks have. */
+/* The contexts of the ranks. */
 struct row {
 	const char *name;
-	bool beside[RANKS];          /* of rank r, a context of its own */
-	bool apart;                  /* rank r is on GPU r, as far as there are so many */
-	bool later;                  /* the communicator is made while the primary one is current */
-	bool refused;                /* are streams of that context? */
+	bool beside[RANKS];          /* rank r has a context of its own */
+	bool apart;                  /* rank r is on GPU r, as far as there are enough */
+	bool later;                  /* the communicator is created while the primary one is current */
+	bool refused;                /* streams of that context are refused */
 };
 
 static int device_of(const struct rank *rank, const struct row *row)
@@ -90,7 +90,7 @@ static void calls_work_in_contexts_of_ones_own(void **state)
 	}
 }
 
-/* What is read is of one context, and what is written of another one of the same GPU. */
+/* One context's buffer is read, and another one's on the same GPU is written. */
 static void call_across(struct rank *rank)
 {
 	struct gpu first, second;
@@ -129,8 +129,8 @@ static void a_calls_buffers_may_be_of_two_contexts(void **state)
 	}
 }
 
-/* The program destroys its context while the communicator is there: what the library had in it has gone, and the host's
- * memory works yet. */
+/* The program destroys its context before the communicator. The library's objects in it are gone, and host memory still
+ * works. */
 static void outlive_a_context(struct rank *rank)
 {
 	struct gpu gpu;

@@ -1,5 +1,5 @@
-/* GPU memory that is registered: transports that take it are told of it by a dma-buf, which is that memory; where there
- * is none, or nobody takes it, calls go by way of the host's memory as they would have. */
+/* GPU memory is registered with transports as a dma-buf of that memory. If there is none, or no transport accepts it,
+ * calls are staged through the host as before. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ enum { BYTES = 1 << 20 };
 
 static const struct collet_log no_log;
 
-/* ---- What is exported ---- */
+/* ---- Exporting ---- */
 
 static collet_status export_it(const struct collet_cuda *cuda, const char *memory, size_t bytes, int *file,
 	uint64_t *offset)
@@ -62,7 +62,7 @@ static void a_dmabuf_is_the_memory(void **state)
 	free(bytes);
 }
 
-/* The library's own memory, which is made for that where there are dma-bufs, and where not is there all the same. */
+/* The library's own memory is allocated so that it has dma-bufs, and also where there are none. */
 static void mapped_memory_has_one_too(void **state)
 {
 	struct program program;
@@ -89,9 +89,9 @@ static void mapped_memory_has_one_too(void **state)
 	assert_true(program_end(&program));
 }
 
-/* ---- What is registered ---- */
+/* ---- Registering ---- */
 
-/* How much memory the module knows, in which anything of a page or more is registered. */
+/* Number of regions that the module knows, once a page or more is registered. */
 static unsigned known(struct rank *rank)
 {
 	char path[400];
@@ -117,7 +117,7 @@ static void register_it(struct rank *rank)
 	struct buffer buffer;
 	if (!rank_check(rank, program_start(&program, 0) && buffer_make(&buffer, &program, true, BYTES), "no GPU"))
 		return;
-	reduce(rank, &buffer);  /* the library's own memory is known from here on */
+	reduce(rank, &buffer);  /* from here on the library's own memory is registered */
 	const unsigned before = known(rank);
 	rank_ok(rank, collet_mem_register(rank->comm, buffer.first, BYTES), "registering");
 	rank_check(rank, known(rank) == before + 1, "the transport has not been told");

@@ -1,4 +1,4 @@
-/* Opening the CUDA driver: there is one, there is none, it is too old or not all there, it is not wanted. */
+/* Opening the CUDA driver: present, missing, too old, incomplete, or not wanted. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 static const struct collet_log no_log;
 
-/* Whatever machine this runs on: there is a driver, or a reason. */
+/* On any machine there is a driver, or a reason. */
 static void a_machine_has_a_driver_or_a_reason(void **state)
 {
 	struct collet_cuda cuda;
@@ -73,7 +73,7 @@ static void where_memory_is(void **state)
 	struct buffer gpu;
 	char host[64];
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
-	/* Before the program has initialised the driver it has no memory of a GPU. */
+	/* Before the program has initialised the driver it has no GPU memory. */
 	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", host, sizeof(host), &residence), COLLET_OK);
 	assert_false(residence.is_device);
 	assert_true(program_start(&program, 0));
@@ -84,7 +84,7 @@ static void where_memory_is(void **state)
 	assert_true(residence.is_device);
 	assert_int_equal(residence.ordinal, 0);
 	assert_ptr_equal(residence.context, program.context);
-	/* 4097 there are. */
+	/* There are 4097 bytes. */
 	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", gpu.first + 100, 3997, &residence), COLLET_OK);
 	assert_true(residence.is_device);
 	assert_int_equal(

@@ -1,5 +1,5 @@
-/* Memory that a rank has freed, and other memory that lies where it lay: the leader, and whoever gets messages, keep
- * what others have shown them open, take none for the other, and keep none for long. */
+/* A rank frees memory, and allocates other memory at the same address. The leader, and receivers of messages, keep
+ * peers' memory open, do not confuse the two, and do not keep freed memory for long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,13 +14,13 @@
 
 enum { UNIT = 2 << 20, UNITS = 2, ROUNDS = 6, OTHERS = 70 };
 
-/* How a program has its memory. */
+/* How a program allocates. */
 struct way {
 	const char *name;
 	bool (*get)(struct gpu *gpu, cu_pointer at, struct buffer *buffer);
 	bool (*put)(struct gpu *gpu, const struct buffer *buffer);
-	bool at_one_address;         /* each time again */
-	bool grows;                  /* every other time it is longer */
+	bool at_one_address;         /* always at the same address */
+	bool grows;                  /* every other allocation is longer */
 };
 
 static const struct collet_cuda *cuda_of(const struct gpu *gpu)
@@ -86,7 +86,7 @@ static void sum_up(struct gpu *gpu, const struct buffer *buffer, uint32_t value)
 	for (uint64_t i = 0; i < count; i++)
 		values[i] = value + (uint32_t)i;
 	rank_check(rank, buffer_write(buffer, values), "writing");
-	/* An algorithm that counts only if the host does it. */
+	/* An algorithm that counts only if the host executes it. */
 	const collet_how how = { .algorithm = "two_shot" };
 	rank_ok(rank, collet_allreduce(rank->comm, buffer->first, buffer->first, count, COLLET_U32, COLLET_SUM, &how),
 		"summing");
@@ -99,7 +99,7 @@ static void sum_up(struct gpu *gpu, const struct buffer *buffer, uint32_t value)
 	free(values);
 }
 
-/* From GPU to GPU, to the next rank. */
+/* Sends from GPU to GPU, to the next rank. */
 static void pass_on(struct gpu *gpu, const struct buffer *buffer, uint32_t seed)
 {
 	struct rank *rank = gpu->rank;
@@ -141,8 +141,8 @@ static void one_after_the_other(struct rank *rank)
 			break;
 		sum_up(&gpu, &buffer, 1000 * round);
 		pass_on(&gpu, &buffer, 5000 * round);
-		/* The leader has all others' open, the others that of the rank before; and each what the messages' way
-		 * was tested with. */
+		/* The leader has all others' memory open, the others that of the rank before them. Each also has the
+		 * test buffer of its link. */
 		rank_check(rank, !way->at_one_address || opened->count == (rank->rank ? 2 : rank->size),
 			"%u are open, some of which have been freed", opened->count);
 		rank_check(rank, way->put(&gpu, &buffer), "freeing");
@@ -162,7 +162,8 @@ static void what_lies_where_freed_memory_lay_is_not_taken_for_it(void **state)
 	}
 }
 
-/* More pieces than this process keeps in mind: each is told from the others, and from what lay there before. */
+/* More allocations than this process remembers: each is distinguished from the others, and from earlier ones at its
+ * address. */
 static void many_pieces(struct rank *rank)
 {
 	struct gpu gpu;

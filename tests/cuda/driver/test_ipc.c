@@ -1,4 +1,4 @@
-/* GPU memory of one process in another: opened by handle and by descriptor, kept, and given up when it has gone. */
+/* GPU memory of one process in another: opened by handle and by descriptor, cached, and evicted. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +15,14 @@
 
 enum { BYTES = 2 << 20, COUNT = 6 };
 
-/* Of one rank: the driver as the library sees it, and as the program does. */
+/* One rank: the driver as the library sees it, and as the program does. */
 struct side {
 	struct program program;
 	struct collet_cuda cuda;
 	struct collet_handle_exchange desk;
 };
 
-/* What the ranks see of each other. */
+/* What the ranks share. */
 struct table {
 	char name[8];
 	struct collet_ipc_handle shared[COUNT];
@@ -74,7 +74,7 @@ static void free_mapped(struct rank *rank, const struct collet_cuda *cuda, char 
 			cuda->cuMemAddressFree((uintptr_t)first, BYTES) == CU_OK, "unmapping memory");
 }
 
-/* Pieces of what was reserved together have one number, and are not each other. */
+/* Allocations within one reservation have the same number, but are different. */
 static void pieces_are_told_apart(void **state)
 {
 	const cu_memory_properties properties = { CU_ALLOCATION_PINNED, CU_HANDLE_FILE_DESCRIPTOR,
@@ -116,7 +116,7 @@ static void pieces_are_told_apart(void **state)
 	assert_true(program_end(&program));
 }
 
-/* ---- Opened, read and written ---- */
+/* ---- Opening, reading and writing ---- */
 
 enum { SHOWN, TAKEN };
 
@@ -219,7 +219,7 @@ static void what_one_process_has_another_reads_and_writes(void **state)
 	run(read_and_write);
 }
 
-/* ---- Kept, and given up ---- */
+/* ---- Caching and eviction ---- */
 
 static void exporter(struct rank *rank, struct side *side)
 {
@@ -232,7 +232,7 @@ static void exporter(struct rank *rank, struct side *side)
 	}
 	rank_post(rank, SHOWN);
 	rank_await(rank, TAKEN, 1);
-	/* Its own handle is nothing that a process may open; nor, from now on, may others this one. */
+	/* A process cannot open its own handle; nor, from now on, can others open this one. */
 	cu_pointer own;
 	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&own, table->shared[1].legacy, CU_IPC_LAZY_PEER_ACCESS) ==
 			CU_INVALID_CONTEXT, "its own handle");
@@ -266,7 +266,7 @@ static void importer(struct rank *rank, struct side *side)
 	struct collet_ipc_mapping *opened[COUNT], *none;
 	collet_ipc_cache_init(&ipc, &side->cuda, 2, 10 * 1001);
 	rank_await(rank, SHOWN, 1);
-	/* Three in use are more than two that are kept; the first to be idle is the first to go. */
+	/* Three in use exceed the limit of two. The first that becomes idle is the first evicted. */
 	for (int i = 0; i < 3; i++)
 		opened[i] = open_one(rank, side, &ipc, i);
 	rank_check(rank, ipc.count == 3, "in use, and dropped");
@@ -278,13 +278,13 @@ static void importer(struct rank *rank, struct side *side)
 	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 3));
 	rank_check(rank, is_open(&ipc, &table->shared[0], context) && is_open(&ipc, &table->shared[3], context) &&
 			!is_open(&ipc, &table->shared[2], context), "the longest unused goes");
-	/* The same address with another number: the old one was freed. */
+	/* The same address with another number: the old allocation was freed. */
 	struct collet_ipc_handle anew = table->shared[4];
 	anew.address = table->shared[3].address;
 	rank_ok(rank, collet_ipc_cache_open(&ipc, &anew, -1, context, 0, &opened[4]), "anew");
 	rank_check(rank, !is_open(&ipc, &table->shared[3], context) && ipc.count == 2, "what was freed is kept");
 	collet_ipc_cache_release(&ipc, opened[4]);
-	/* Held, neither what was freed goes nor what is beyond the limit, until it is let go. */
+	/* While eviction is paused, neither freed memory nor mappings beyond the limit go. */
 	collet_ipc_cache_pause_eviction(&ipc);
 	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 3));
 	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 2));
@@ -297,7 +297,7 @@ static void importer(struct rank *rank, struct side *side)
 	rank_check(rank, ipc.count == 2 && is_open(&ipc, &table->shared[1], context) &&
 			is_open(&ipc, &table->shared[2], context), "let go");
 	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 4));
-	/* The driver opens none twice in a process, and none that has been freed. */
+	/* The driver opens no handle twice in a process, and none of freed memory. */
 	cu_pointer twice;
 	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&twice, table->shared[4].legacy, CU_IPC_LAZY_PEER_ACCESS) ==
 			CU_ALREADY_MAPPED, "twice");
@@ -310,7 +310,7 @@ static void importer(struct rank *rank, struct side *side)
 	const struct collet_ipc_handle not = { .kind = COLLET_IPC_NONE };
 	rank_status(
 		rank, collet_ipc_cache_open(&ipc, &not, -1, context, 0, &none), COLLET_ERR_UNSUPPORTED, "not shared");
-	/* By bytes. */
+	/* Limited by bytes. */
 	ipc.max_bytes = 1001;
 	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 2));
 	rank_check(rank, ipc.count == 1 && is_open(&ipc, &table->shared[2], context), "more bytes than are kept");
@@ -335,7 +335,7 @@ static void what_was_opened_is_kept_up_to_a_limit(void **state)
 	run(keep_some);
 }
 
-/* ---- Failures of the driver: an error, and nothing stays mapped ---- */
+/* ---- Driver failures: an error, and nothing stays mapped ---- */
 
 static void map_and_fail(struct rank *rank)
 {

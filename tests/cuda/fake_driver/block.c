@@ -15,12 +15,12 @@
 
 enum { THREADS_MOST = 8, STACK_BYTES = 128 << 10, GUARD_BYTES = 64 << 10 };
 
-/* What has become of a thread. */
+/* State of a thread. */
 enum standing { GOES, AT_BARRIER, ENDED };
 
 struct thread {
 	ucontext_t context;
-	void *sanitizer;             /* what ThreadSanitizer knows it by */
+	void *sanitizer;             /* ThreadSanitizer's handle of the fibre */
 	enum standing standing;
 	int line;                    /* of the barrier */
 	bool agreed;
@@ -30,13 +30,13 @@ struct thread {
 static _Thread_local struct {
 	const struct block_run *run;
 	struct thread threads[THREADS_MOST];
-	struct thread keeper;        /* who says whose turn it is */
-	uint32_t slow;               /* this one seldom gets on; as many as there are: none */
+	struct thread keeper;        /* the fibre that chooses who runs next */
+	uint32_t slow;               /* this thread seldom runs; the number of threads if none */
 	uint64_t state;
-	uint64_t faster;             /* the clock goes, so many times */
-	bool agreed;                 /* all of them, at the last barrier */
+	uint64_t faster;             /* factor of the clock's speed */
+	bool agreed;                 /* all threads agreed at the last barrier */
 	cu_result fault;
-	jmp_buf alone;               /* a thread that has no others is no fibre: this is where its faults lead */
+	jmp_buf alone;               /* target of faults if the only thread is no fibre */
 } block;
 
 _Thread_local struct host_block host_block;
@@ -67,7 +67,7 @@ static void switch_to(struct thread *from, struct thread *to)
 		abort();
 }
 
-/* Returns when it is the calling thread's turn again: at once, if it may have the next one as well. */
+/* Returns when it is the calling thread's turn again, which may be at once. */
 static void give_way(void)
 {
 	switch_to(&block.threads[host_block.thread], &block.keeper);
@@ -78,7 +78,7 @@ static void fail(cu_result fault)
 	block.fault = fault;
 	if (block.run->threads == 1)
 		longjmp(block.alone, 1);
-	give_way(); /* for ever */
+	give_way(); /* never returns */
 }
 
 static uint32_t nth_that_goes(uint32_t nth)
@@ -89,15 +89,15 @@ static uint32_t nth_that_goes(uint32_t nth)
 	return t;
 }
 
-/* One of those that go, of so many. */
+/* Chooses one of the threads that can run. */
 static uint32_t choose(uint32_t going)
 {
 	const uint32_t nth = draw(going), chosen = nth_that_goes(nth);
 	return chosen == block.slow && draw(8) ? nth_that_goes((nth + 1) % going) : chosen;
 }
 
-/* Nobody goes: all go on from the barrier. Where some have ended, or have come to another one, what a GPU does is not
- * defined. */
+/* If no thread can run, lets all continue from the barrier. If some have ended, or wait at another one, a GPU's
+ * behaviour is undefined. */
 static void open_barrier(void)
 {
 	block.agreed = true;
@@ -117,7 +117,7 @@ static uint32_t count(enum standing standing)
 	return are;
 }
 
-/* The keeper's. */
+/* Runs on the keeper. */
 static void take_turns(void)
 {
 	while (count(ENDED) < block.run->threads) {
@@ -130,7 +130,7 @@ static void take_turns(void)
 	}
 }
 
-/* ---- What a kernel asks of its block ---- */
+/* ---- Functions that kernels call ---- */
 
 unsigned char *host_pointer(uint64_t address, uint64_t bytes)
 {
@@ -171,7 +171,7 @@ uint64_t host_clock_ns(void)
 	return ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec) * block.faster;
 }
 
-/* ---- A block ---- */
+/* ---- Blocks ---- */
 
 static void run_thread(void)
 {
@@ -180,7 +180,7 @@ static void run_thread(void)
 	give_way();
 }
 
-/* With a stack of its own, and below that what is nobody's. */
+/* Gives it a stack of its own, with an inaccessible page below. */
 static void begin_thread(struct thread *thread, char *guard)
 {
 	if (mprotect(guard, GUARD_BYTES, PROT_NONE) != 0 || getcontext(&thread->context) != 0)

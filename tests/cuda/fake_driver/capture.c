@@ -1,12 +1,11 @@
-/* Capturing streams: what they are told becomes nodes of a graph, each after what came before in its stream, or was
- * waited for by an event, by which other streams come in. Calls that may not be made meanwhile fail, and spoil the
- * capture, as the driver has it. */
+/* Stream capture: operations become nodes of a graph. Each depends on what came before in its stream, or was waited for
+ * by an event, which lets other streams join. Forbidden calls fail and invalidate the capture, as in the driver. */
 #include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Its nodes, members and tips: under fake_lock. */
+/* Its nodes, members and tips are under fake_lock. */
 struct fake_capture {
 	struct fake_capture *next;
 	uint64_t id;
@@ -37,7 +36,7 @@ static bool is_spoilt(const struct fake_capture *capture)
 	return spoilt;
 }
 
-/* Under fake_lock. */
+/* Needs fake_lock. */
 static void add_node(struct fake_nodes *nodes, struct fake_job *job, const struct fake_tips *after)
 {
 	if (nodes->count == nodes->capacity) {
@@ -131,7 +130,7 @@ static void add_tips(struct fake_tips *tips, const struct fake_tips *more)
 	}
 }
 
-/* Under the stream's lock, of one that is in no capture. */
+/* Needs the lock of the stream, which is in no capture. */
 static cu_result join_capture(struct CUstream_st *stream, uint64_t id)
 {
 	cu_result result = CU_CAPTURED_EVENT;
@@ -168,7 +167,7 @@ cu_result fake_capture_follow(struct CUstream_st *stream, uint64_t id, const str
 	return result;
 }
 
-/* May this thread do what could depend on work that is captured and not done? */
+/* True if this thread may do what could depend on captured work. */
 cu_result fake_unsafe(void)
 {
 	bool forbidden = false;
@@ -191,7 +190,7 @@ cu_result fake_enter_unsafe(const char *function, cu_context *context)
 	return result == CU_OK ? fake_unsafe() : result;
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 FAKE_API cu_result cuStreamBeginCapture_v2(cu_stream handle, int mode)
 {
@@ -230,7 +229,7 @@ FAKE_API cu_result cuStreamBeginCapture_v2(cu_stream handle, int mode)
 	return already ? CU_ILLEGAL_STATE : CU_OK;
 }
 
-/* From a node back to all that it comes after. */
+/* Marks all nodes that these depend on, directly or not. */
 static void mark_before(const struct fake_nodes *nodes, const struct fake_tips *tips, bool *before)
 {
 	for (uint32_t t = 0; t < tips->count; t++)
@@ -240,7 +239,7 @@ static void mark_before(const struct fake_nodes *nodes, const struct fake_tips *
 			before[nodes->first[n].after.nodes[t]] = true;
 }
 
-/* Does all that members were told come before where the first one is? It is off the list. */
+/* True if all work of the members precedes the position of the first one. The capture is off the list. */
 static bool is_joined(const struct fake_capture *capture)
 {
 	bool *before = calloc(capture->nodes.count + 1, sizeof(*before)), joined = true;
@@ -264,7 +263,7 @@ static void take_off_list(struct fake_capture *capture)
 	pthread_mutex_unlock(&fake_lock);
 }
 
-/* Of a capture that this thread may end. */
+/* Ends a capture that this thread may end. */
 static cu_result end_capture(struct fake_capture *capture, cu_graph *graph)
 {
 	take_off_list(capture);
@@ -312,7 +311,7 @@ FAKE_API cu_result cuStreamEndCapture(cu_stream handle, cu_graph *graph)
 	return end_capture(capture, graph);
 }
 
-/* What the nodes are is not told. */
+/* Does not return the nodes themselves. */
 FAKE_API cu_result cuStreamGetCaptureInfo_v2(cu_stream handle, int *status, uint64_t *id, cu_graph *graph,
 	const cu_graph_node **nodes, size_t *count)
 {

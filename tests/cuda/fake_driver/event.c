@@ -1,4 +1,4 @@
-/* Events: how far a stream was when it was told, and when it came there. */
+/* Events: how far a stream was when one was recorded, and when it got there. */
 #include "stream.h"
 
 #include <stdlib.h>
@@ -10,10 +10,10 @@ struct CUevent_st {
 	unsigned int flags;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	unsigned users;              /* the program, until it destroys it, and jobs under way */
-	uint64_t recorded, reached;  /* how often */
-	uint64_t capture;            /* it was last recorded in this one, */
-	struct fake_tips tips;       /* there; 0: in none */
+	unsigned users;              /* the program, until it destroys the event, and queued jobs */
+	uint64_t recorded, reached;  /* counts */
+	uint64_t capture;            /* the capture in which it was last recorded; 0: none */
+	struct fake_tips tips;       /* its position there */
 	int64_t reached_ns;
 };
 
@@ -23,7 +23,7 @@ struct mark {
 	uint64_t which;
 };
 
-/* Takes the lock, and the event with it if nobody uses it any more. */
+/* Releases one use; takes the lock. The last one frees the event. */
 static void let_go(cu_event event)
 {
 	const bool last = --event->users == 0;
@@ -62,7 +62,7 @@ static cu_result wait_for(struct fake_job *job)
 	return CU_OK;
 }
 
-/* Appends a job about the event as it is now, or as it will be when it comes to this job. */
+/* Enqueues a job about the event, in its state now, or when the job runs. */
 static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struct fake_job *job), bool recording)
 {
 	struct mark *mark = malloc(sizeof(*mark));
@@ -82,7 +82,7 @@ static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struc
 	return result;
 }
 
-/* In a capture an event is a place there, and no job: whoever waits for it comes after that. *captured: it was so. */
+/* In a capture, an event is a position and no job: whoever waits for it comes after that. *captured: it was so. */
 static void note_place(cu_event event, cu_stream handle, bool *captured)
 {
 	struct fake_tips tips;
@@ -110,7 +110,7 @@ static void let_go_of_owned(struct fake_owned *owned)
 	let_go(event);
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags)
 {
@@ -216,7 +216,7 @@ FAKE_API cu_result cuEventSynchronize(cu_event event)
 	return CU_OK;
 }
 
-/* What an event says of the time: CU_OK, or why it says nothing. */
+/* Reads an event's time; returns CU_OK, or why it has none. */
 static cu_result read_time(cu_event event, int64_t *ns)
 {
 	pthread_mutex_lock(&event->lock);

@@ -1,4 +1,4 @@
-/* Failures that a test asks for, by a function's name or by a number; and how much of the driver's is in use. */
+/* Injects failures that a test asks for, by a function's name or by number, and counts live objects of the driver. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -7,25 +7,25 @@
 
 enum { NAMES = 128 };
 
-/* Calls so far, of every function that has been called. */
+/* Numbers of calls, of every function that was called. */
 static struct {
 	const char *name;
 	unsigned calls;
 } counted[NAMES];
 
-/* What fakeFail() has asked for. */
+/* The failure set by fakeFail(). */
 static struct {
-	uint64_t nth, calls;         /* nth 0: nothing */
+	uint64_t nth, calls;         /* nth 0: none */
 	cu_result code;
 	bool onwards;
-	const char *first;           /* that has failed */
+	const char *first;           /* the first function that failed */
 } numbered;
 
 static atomic_long alive;
 static atomic_bool dead;
 static _Thread_local bool spared;
 
-/* Which call of this function is this? */
+/* Counts this call of the function. */
 static unsigned count_call(const char *function)
 {
 	int i = 0;
@@ -35,7 +35,7 @@ static unsigned count_call(const char *function)
 	return ++counted[i].calls;
 }
 
-/* What FAKE_CUDA_FAIL wants of the nth call of this function; *lasts: and of every call from then on. */
+/* The failure that FAKE_CUDA_FAIL sets for the nth call of this function. *lasts: for every later call too. */
 static cu_result named_failure(const char *function, unsigned nth, bool *lasts)
 {
 	const char *text = getenv("FAKE_CUDA_FAIL");
@@ -52,8 +52,8 @@ static cu_result named_failure(const char *function, unsigned nth, bool *lasts)
 	return sscanf(text + length, ":%u:%d", &which, &code) == 2 && (which == nth || !which) ? code : CU_OK;
 }
 
-/* How often a program asks how far something is, and enters a context to do so, depends on the moment: such calls have
- * no numbers, and fail only after others. */
+/* How often a program polls, and enters a context to do so, depends on timing. Such calls have no numbers, and fail
+ * only after others. */
 static bool asks(const char *function)
 {
 	static const char *const names[] = { "cuEventQuery", "cuStreamQuery", "cuCtxPushCurrent", "cuCtxPopCurrent",

@@ -1,4 +1,4 @@
-/* The driver's functions that the stand-in has, by their symbols. */
+/* The driver functions that the fake driver has, by their symbols. */
 #ifndef TESTS_CUDA_FAKE_DRIVER_FUNCTIONS_H
 #define TESTS_CUDA_FAKE_DRIVER_FUNCTIONS_H
 
@@ -8,24 +8,25 @@
 
 #define FAKE_API __attribute__((visibility("default")))
 
-/* failure.c: no driver has these. nth 0: no call fails any more. fakeFailed(): the first that did; NULL: none has. */
+/* failure.c: these exist only here. nth 0: no call fails any more. fakeFailed(): the first function that failed; NULL
+ * if none has. */
 FAKE_API void fakeFail(uint64_t nth, cu_result code, bool onwards);
 FAKE_API const char *fakeFailed(void);
-/* Since then. What this thread calls while it is spared neither counts nor fails: the program's own. */
+/* Calls since then. Calls of a spared thread, the program's own, are not counted and do not fail. */
 FAKE_API uint64_t fakeCalls(void);
-/* Of this function, since the process began. */
+/* Calls of this function since the process began. */
 FAKE_API unsigned fakeCallsOf(const char *function);
 FAKE_API void fakeSpare(bool on);
-/* How much this process has made and not destroyed: contexts held, streams, events, modules, graphs, memory. */
+/* Objects of this process that are not destroyed: retained contexts, streams, events, modules, graphs, memory. */
 FAKE_API long fakeAlive(void);
 
-/* slow.c: until no stream is in the middle of anything; false: some is, after 5 s. */
+/* slow.c: waits until no stream is in the middle of an operation; false if one still is after 5 s. */
 FAKE_API bool fakeSettle(void);
 
-/* memory.c: bytes of the host's memory that this process has had page-locked at a time, at most so far. */
+/* memory.c: the most host memory that this process has had page-locked at a time, in bytes. */
 FAKE_API size_t fakeLockedMost(void);
 
-/* launch.c: no kernel of this process begins while it is on, as where something else has the whole GPU. */
+/* launch.c: while on, no kernel of this process begins, as if something else used the whole GPU. */
 FAKE_API void fakeHold(bool on);
 
 /* state.c */

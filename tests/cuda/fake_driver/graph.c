@@ -1,5 +1,5 @@
-/* Graphs: nodes, done again and again. What comes after nothing that is still to be done may be done in any order and
- * at the same time: here what was captured last goes first. */
+/* Graphs: nodes that can be executed repeatedly. Nodes that do not depend on each other may run in any order, and at
+ * the same time. Here, those captured last run first. */
 #include "stream.h"
 
 #include <stdlib.h>
@@ -9,13 +9,13 @@ struct CUgraph_st {
 	struct fake_nodes nodes;
 };
 
-/* One launch at a time, as the driver has it: those of one graph follow each other, whatever streams they are on. */
+/* One launch at a time, as in the driver: launches of a graph run one after the other, whatever streams they are on. */
 struct CUgraphExec_st {
 	struct fake_nodes nodes;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint64_t launched, ended;
-	unsigned users;              /* the program, until it destroys it, and launches under way */
+	unsigned users;              /* the program, until it destroys the graph, and queued launches */
 };
 
 void fake_nodes_free(struct fake_nodes *nodes)
@@ -55,7 +55,7 @@ static struct fake_nodes copy_nodes(const struct fake_nodes *nodes)
 	return copy;
 }
 
-/* ---- A launch ---- */
+/* ---- Launches ---- */
 
 struct launch {
 	struct fake_job job;
@@ -76,7 +76,7 @@ struct walk {
 	cu_result result;
 };
 
-/* Under lock. NULL: there is none now. */
+/* Needs the lock. Returns NULL if no node is ready. */
 static struct fake_node *find_ready(const struct walk *walk)
 {
 	for (uint32_t n = walk->nodes->count; n--;) {
@@ -114,7 +114,7 @@ static void *walk_on(void *argument)
 	return NULL;
 }
 
-/* A thread for each branch. */
+/* One thread for each branch. */
 static cu_result walk_all(const struct fake_nodes *nodes, cu_context context)
 {
 	struct walk walk = { .nodes = nodes, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -132,7 +132,7 @@ static cu_result walk_all(const struct fake_nodes *nodes, cu_context context)
 	return walk.result;
 }
 
-/* Takes the lock, and all of it if nobody uses it any more. */
+/* Releases one use; takes the lock. The last one frees everything. */
 static void let_go(struct CUgraphExec_st *exec)
 {
 	const bool last = --exec->users == 0;
@@ -161,7 +161,7 @@ static cu_result run_launch(struct fake_job *job)
 	return result;
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 FAKE_API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsigned long long flags)
 {

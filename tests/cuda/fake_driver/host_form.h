@@ -1,4 +1,4 @@
-/* The library's kernels, compiled for the host from the same text as for GPUs. */
+/* The library's kernels, compiled for the host from the same source as for GPUs. */
 #ifndef TESTS_CUDA_FAKE_DRIVER_HOST_FORM_H
 #define TESTS_CUDA_FAKE_DRIVER_HOST_FORM_H
 
@@ -6,11 +6,11 @@
 
 struct host_kernel {
 	const char *name;
-	void (*run)(const void *argument);  /* one block */
+	void (*run)(const void *argument);  /* runs one block */
 	size_t argument_bytes;
 };
 
-/* NULL: there is none of this name. */
+/* Returns NULL if there is no kernel of this name. */
 const struct host_kernel *host_kernel_find(const char *name);
 
 #endif

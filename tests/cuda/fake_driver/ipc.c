@@ -1,5 +1,5 @@
-/* Handles of allocations, which other processes open by way of /proc: the exporter's descriptor is what the handle says
- * it is for as long as that has not been freed. */
+/* Handles of allocations, which other processes open through /proc. A handle names the exporter's file descriptor,
+ * valid until the memory is freed. */
 #include "fake.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is in a cu_ipc_handle. */
+/* The contents of a cu_ipc_handle. */
 struct contents {
 	uint64_t magic, inode, bytes;
 	int32_t process, file, device, reserved0;
@@ -18,7 +18,7 @@ struct contents {
 
 static const uint64_t MAGIC = 0x66616b652d697063;
 
-/* A dma-buf is what others open an allocation by, here: so only one that begins where that does can be had. */
+/* Here a dma-buf is the file of an allocation, so its range must begin where the allocation does. */
 FAKE_API cu_result cuMemGetHandleForAddressRange(
 	void *handle, cu_pointer pointer, size_t bytes, int type, uint64_t flags)
 {
@@ -70,7 +70,7 @@ FAKE_API cu_result cuIpcGetMemHandle(cu_ipc_handle *handle, cu_pointer pointer)
 	return result;
 }
 
-/* -1: it has been freed, or its process has ended. */
+/* Returns -1 if the memory was freed, or its process has ended. */
 static int open_exported(const struct contents *contents)
 {
 	char path[64];
@@ -89,7 +89,7 @@ static uint64_t exporter_of(const struct contents *contents)
 }
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t opened[256]; /* by exporter_of(), 0: free; under opening */
+static uint64_t opened[256]; /* by exporter_of(); 0: free; under the lock `opening` */
 
 static uint64_t *find_opened(uint64_t exporter)
 {
@@ -106,7 +106,7 @@ void fake_forget_opened(uint64_t exporter)
 	pthread_mutex_unlock(&opening);
 }
 
-/* A copy of one's own, of all of it or of some pages. */
+/* Replaces the mapping by a private copy, of all or of some pages. */
 void fake_lead_astray(const struct fake_block *block, int file)
 {
 	const char *which = getenv("FAKE_CUDA_ASTRAY");
@@ -120,7 +120,7 @@ void fake_lead_astray(const struct fake_block *block, int file)
 		block->reach[0] ^= 4;
 }
 
-/* Under opening. */
+/* Needs the lock `opening`. */
 static cu_result open_handle(const struct contents *contents, cu_context context, cu_pointer *pointer)
 {
 	const uint64_t exporter = exporter_of(contents);

@@ -1,5 +1,6 @@
-/* Modules and launches. A kernel's blocks are threads; of all kernels of a GPU only so many run at the same time, and
- * the others begin as those end: a block that waits for one that has not begun waits for ever, as it would there. */
+/* Modules and launches. A kernel's blocks are threads. A GPU runs only a limited number of blocks at the same time, of
+ * all kernels; others begin as those end. So a block that waits for one that has not begun waits for ever, as on a
+ * GPU. */
 #include "block.h"
 #include "fake.h"
 
@@ -34,14 +35,14 @@ struct launch {
 	_Alignas(16) char argument[];
 };
 
-/* A launch that runs. */
+/* A running launch. */
 struct run {
 	const struct launch *launch;
 	struct schedule *schedule;
 	uint32_t resident;           /* blocks that run at the same time */
 	uint64_t seed;               /* of the order of a block's threads */
 	pthread_mutex_t lock;
-	uint64_t begun;              /* blocks */
+	uint64_t begun;              /* blocks that have begun */
 	cu_result result;
 };
 
@@ -50,7 +51,7 @@ static struct {
 	pthread_cond_t freed;
 	unsigned busy[FAKE_DEVICES];
 	uint64_t begun[FAKE_DEVICES], ended[FAKE_DEVICES];   /* launches */
-	bool held;                   /* no block begins */
+	bool held;                   /* no block may begin */
 } places = { .lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER };
 
 static void *run_blocks(void *argument)
@@ -101,7 +102,7 @@ void fake_wait_for_kernels(int device)
 	pthread_mutex_unlock(&places.lock);
 }
 
-/* This thread and as many more as blocks can run at once. */
+/* Uses this thread, and as many more as blocks can run at once. */
 static cu_result run_launch(struct fake_job *job)
 {
 	struct run run = { .launch = (const struct launch *)job, .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -146,9 +147,9 @@ static void unload(struct fake_owned *owned)
 	free(module);
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
-/* A fat binary, by its first word; or what stands for one in a build without nvcc. */
+/* True for a fat binary, by its first word, and for the image of a build without nvcc. */
 static bool is_image(const void *image)
 {
 	static const uint32_t fat_binary = 0xba55ed50;
@@ -235,7 +236,7 @@ FAKE_API cu_result cuLaunchKernel(cu_function function, unsigned int columns, un
 		return result;
 	if (!function || !stream || function->context != context || fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
-	/* The host form is of one row of threads and knows nothing of the other two dimensions. */
+	/* The host form supports only blocks of one row of threads. */
 	if (!columns || columns > INT32_MAX || !rows || rows > 65535 || layers != 1 || !threads ||
 		threads > COLLET_BLOCK_THREADS || threads_y != 1 || threads_z != 1 || shared_bytes > SHARED_BYTES ||
 		!arguments || !arguments[0] || extra)

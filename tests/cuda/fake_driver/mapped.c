@@ -1,4 +1,4 @@
-/* Physical memory apart from addresses: made, exported as a file descriptor, mapped where addresses are reserved. */
+/* Physical memory: allocated, exported as a file descriptor, and mapped to reserved addresses. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 enum { GRANULARITY = 2 << 20 };
-/* Of the file, with the device behind it. */
+/* Name of the file; the device's number follows. */
 static const char NAME[] = "fake-device-memory-";
 
 struct memory {
 	unsigned users;      /* handles and mappings; under fake_lock */
-	unsigned handles;    /* that cuMemRelease() has not been called for */
+	unsigned handles;    /* those that cuMemRelease() was not called for */
 	int file, device;
 	bool exportable;
 	bool for_adapters;
@@ -36,7 +36,7 @@ static struct memory *memory_of(cu_mem_handle memory)
 	return (struct memory *)(uintptr_t)memory;
 }
 
-/* Takes the file over. */
+/* Takes ownership of the file. */
 static cu_result make(cu_mem_handle *made, int file, size_t bytes, int device, bool exportable)
 {
 	struct memory *memory = malloc(sizeof(*memory));
@@ -51,7 +51,7 @@ static cu_result make(cu_mem_handle *made, int file, size_t bytes, int device, b
 	return CU_OK;
 }
 
-/* Under fake_lock. */
+/* Needs fake_lock. */
 static void put(struct memory *memory)
 {
 	if (--memory->users)
@@ -71,7 +71,7 @@ static bool is_proper(const cu_memory_properties *properties)
 	       properties->location.id >= 0 && properties->location.id < fake_device_count();
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 FAKE_API cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_memory_properties *properties, int option)
 {
@@ -170,7 +170,7 @@ FAKE_API cu_result cuMemAddressReserve(
 	return CU_OK;
 }
 
-/* Under fake_lock. Where the reservation is linked that has these addresses. */
+/* Returns the link to the reservation of these addresses. Needs fake_lock. */
 static struct reservation **find_reservation(cu_pointer pointer, size_t bytes)
 {
 	struct reservation **at = &reservations;
@@ -290,7 +290,7 @@ FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_mem_handle memo
 	return file >= 0 ? CU_OK : CU_OUT_OF_MEMORY;
 }
 
-/* That this memory is of; -1: it is no GPU's. */
+/* Returns the GPU that the memory is on; -1 if it is no GPU memory. */
 static int device_of(int file)
 {
 	char path[64], name[128];

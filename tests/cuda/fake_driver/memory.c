@@ -1,4 +1,4 @@
-/* Device memory: pages with two mappings, the one that is handed out without any rights. */
+/* Device memory: pages with two mappings, of which the program's has no access rights. */
 #include "fake.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ struct fake_block *fake_add(const struct fake_block *like, int file, size_t offs
 	void *shown = mmap((void *)(uintptr_t)wanted, mapped, PROT_NONE, MAP_SHARED | (wanted ? MAP_FIXED : 0), file,
 		(off_t)offset);
 	void *reach = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
-	*block = *like; /* with its id, if that has one */
+	*block = *like; /* with its id, if it has one */
 	block->first = (uintptr_t)shown;
 	block->mapped = mapped;
 	block->reach = reach;
@@ -139,7 +139,7 @@ void fake_unmap(const struct fake_block *block)
 	pthread_mutex_unlock(&fake_unmapping);
 }
 
-/* Under fake_lock. */
+/* Needs fake_lock. */
 static bool ends_within(const struct fake_block *block, cu_pointer pointer, size_t bytes)
 {
 	return bytes <= block->first + block->bytes - (pointer & ~FAKE_PINNED_AT);
@@ -180,7 +180,7 @@ bool fake_is_pageable(cu_pointer pointer)
 	return pageable;
 }
 
-/* Under fake_lock. */
+/* Needs fake_lock. */
 static bool has_access(const struct fake_block *block, int device)
 {
 	return block->kind != FAKE_MAPPED || (device >= 0 && block->access >> device & 1);
@@ -208,7 +208,7 @@ char *fake_reach_from(cu_context context, cu_pointer pointer, size_t bytes)
 	return known ? fake_reach(pointer, bytes) : NULL;
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 {
@@ -270,7 +270,7 @@ FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_
 
 static size_t locked_most;           /* under fake_lock */
 
-/* Under fake_lock. */
+/* Needs fake_lock. */
 static void note_locked(void)
 {
 	size_t locked = 0;
@@ -327,7 +327,7 @@ FAKE_API cu_result cuMemHostUnregister(void *memory)
 	return block ? CU_OK : CU_HOST_MEMORY_NOT_REGISTERED;
 }
 
-/* Pages of its own: nothing else is page-locked along with them. */
+/* On pages of its own, so that nothing else is page-locked with it. */
 FAKE_API cu_result cuMemHostAlloc(void **memory, size_t bytes, unsigned int flags)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -361,7 +361,7 @@ FAKE_API cu_result cuMemFreeHost(void *memory)
 	return CU_OK;
 }
 
-/* Under fake_lock. Of memory that the driver does not know every answer is nothing, and that is no error. */
+/* Needs fake_lock. For memory that the driver does not know, every answer is 0 or NULL, without an error. */
 static cu_result answer(const struct fake_block *block, int attribute, void *value)
 {
 	switch (attribute) {

@@ -1,12 +1,12 @@
-/* FAKE_CUDA_IN_BEFORE_OUT: what no program gets past that brings all of its input to the host before anything of its
- * result goes back. So who gets past has overlapped them, however fast or slow the machine is. */
+/* FAKE_CUDA_IN_BEFORE_OUT: blocks programs that copy their whole input to the host before any result goes back. A
+ * program that passes has overlapped the two, however fast or slow the machine is. */
 #include "stream.h"
 
 #include <stdlib.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static size_t brought; /* bytes, since something went the other way */
+static size_t brought; /* bytes since the last copy in the other direction */
 
 size_t fake_copies_ahead(void)
 {

@@ -9,10 +9,10 @@ enum { MOST_TURNS = 1000000, MOST_BLOCKS = FAKE_MULTIPROCESSORS * FAKE_BLOCKS_EA
 
 struct schedule {
 	pthread_mutex_t lock;
-	pthread_cond_t turned[MOST_BLOCKS]; /* one each: nobody is woken whose turn it is not */
+	pthread_cond_t turned[MOST_BLOCKS]; /* one each, so that only the next block is woken */
 	uint64_t state;
 	uint32_t blocks, joined, current, turns;
-	uint32_t slow;               /* this block seldom gets on; as many as there are: none */
+	uint32_t slow;               /* this block seldom runs; the number of blocks if none */
 	bool gone[MOST_BLOCKS];
 };
 
@@ -55,7 +55,7 @@ void schedule_destroy(struct schedule *schedule)
 	free(schedule);
 }
 
-/* The nth of those who are still there. */
+/* Returns the nth of the blocks that have not ended. */
 static uint32_t nth_left(const struct schedule *schedule, uint32_t nth)
 {
 	uint32_t b = 0;
@@ -64,7 +64,7 @@ static uint32_t nth_left(const struct schedule *schedule, uint32_t nth)
 	return b;
 }
 
-/* Somebody who is still there; in runs of one's own length now and then, so that one gets far ahead of the others. */
+/* Chooses a block that has not ended. Sometimes one runs for a while, so that it gets far ahead of the others. */
 static void choose(struct schedule *schedule)
 {
 	uint32_t left = 0;

@@ -1,8 +1,8 @@
-/* Choosing which block of a launch goes on, so that a test can try orders that threads seldom take, and repeat them.
+/* Chooses which block of a launch runs next, so that a test can try rare orders, and repeat them.
  *
- * FAKE_CUDA_SCHEDULE=SEED: the blocks of a launch that has no more than run at once are run one at a time; wherever one
- * looks at a flag or sets one, the seed says who goes on; with half of the seeds there is one that seldom does. What
- * comes of weakly ordered memory this does not show: ThreadSanitizer looks at that. */
+ * FAKE_CUDA_SCHEDULE=SEED: if all blocks of a launch can be resident, they run one at a time. Wherever one reads or
+ * sets a flag, the seed decides which runs next. With half of the seeds, one block seldom runs. This does not show the
+ * effects of weakly ordered memory: ThreadSanitizer checks these. */
 #ifndef TESTS_CUDA_FAKE_DRIVER_SCHEDULE_H
 #define TESTS_CUDA_FAKE_DRIVER_SCHEDULE_H
 
@@ -11,16 +11,16 @@
 
 struct schedule;
 
-/* What FAKE_CUDA_SCHEDULE says; 0: nothing. */
+/* The value of FAKE_CUDA_SCHEDULE; 0 if it is not set. */
 uint64_t schedule_seed(void);
-/* NULL: none is asked for. */
+/* Returns NULL if no schedule is wanted. */
 struct schedule *schedule_create(uint32_t blocks);
 void schedule_destroy(struct schedule *schedule);
-/* Block number b begins: returns when all have, and it is its turn. */
+/* Block b begins. Returns when all have begun, and it is its turn. */
 void schedule_join(struct schedule *schedule, uint32_t b);
-/* false: after so many turns nobody can be expected to get on any more. */
+/* Returns false after so many turns that no block can be expected to continue. */
 bool schedule_pause(struct schedule *schedule, uint32_t b);
-/* It has ended. */
+/* Block b has ended. */
 void schedule_leave(struct schedule *schedule, uint32_t b);
 
 #endif

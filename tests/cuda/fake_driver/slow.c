@@ -1,6 +1,6 @@
-/* FAKE_CUDA_SLOW=SEED: now and then a stream stays in the middle of what it does, for milliseconds; where the driver
- * has failed for good meanwhile, or a GPU, until the test says fakeSettle(), or for a time in which whatever used it is
- * torn down. So whoever lets go of what a stream may be at is found out, in whichever moment that is. */
+/* FAKE_CUDA_SLOW=SEED: sometimes a stream waits for milliseconds in the middle of an operation. If the driver or a GPU
+ * has failed for good meanwhile, it waits until the test calls fakeSettle(), or long enough for everything that used
+ * the stream to be torn down. So freeing memory that a stream may still use is found out at any moment. */
 #include "fake.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ enum { ONE_IN = 4, MOST_MS = 16, BROKEN_MS = 400, SETTLING_MS = 5000 };
 static atomic_uint_fast64_t drawn_so_far;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* settled, or nothing is under way any more */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* settled, or no operation is in progress any more */
 static unsigned under_way;
 static bool settled;
 
@@ -25,7 +25,7 @@ static uint64_t draw(uint64_t seed)
 	return value ^ (value >> 31);
 }
 
-/* On the clock that conditions wait by. */
+/* On the clock that condition variables use. */
 static struct timespec in_ms(int ms)
 {
 	struct timespec end;
@@ -39,7 +39,7 @@ static struct timespec in_ms(int ms)
 	return end;
 }
 
-/* false: it has been settled. */
+/* Returns false if it was settled. */
 static bool stay(int ms)
 {
 	const struct timespec end = in_ms(ms);

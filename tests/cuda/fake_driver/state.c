@@ -1,4 +1,4 @@
-/* Initialisation, devices, contexts, look-up. */
+/* Initialisation, devices, contexts, and function look-up. */
 #include "stream.h"
 
 #include <dlfcn.h>
@@ -17,10 +17,10 @@ struct CUctx_st {
 };
 
 static struct CUctx_st primary[FAKE_DEVICES];
-/* Those that programs have made, destroyed ones too, whose handles are never given out again. */
+/* Contexts that programs have created. Handles of destroyed ones are never reused. */
 static struct CUctx_st made[MADE_MOST];
 static unsigned made_count;          /* under fake_lock */
-static struct fake_owned *owned_first;   /* likewise */
+static struct fake_owned *owned_first;   /* under fake_lock */
 static bool initialised;
 static _Thread_local bool in_host_function;
 static _Thread_local struct {
@@ -34,7 +34,7 @@ static long number_of(const char *variable, long otherwise)
 	return text && *text ? strtol(text, NULL, 10) : otherwise;
 }
 
-/* Of CUDA_VISIBLE_DEVICES, "1,0", the numbers up to the first that is no GPU; all GPUs are alike here. */
+/* Parses CUDA_VISIBLE_DEVICES ("1,0") up to the first number that is no GPU. All GPUs are alike here. */
 static int visible(int count)
 {
 	const char *at = getenv("CUDA_VISIBLE_DEVICES");
@@ -155,7 +155,7 @@ static bool is_device(cu_device device)
 	return device >= 0 && device < fake_device_count();
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 FAKE_API cu_result cuInit(unsigned int flags)
 {
@@ -336,7 +336,7 @@ static void free_owned(cu_context context)
 	}
 }
 
-/* With all that is in it. Who has it current yet is told so by every call. */
+/* Destroys everything in it. Threads that have it current get an error from every call. */
 FAKE_API cu_result cuCtxDestroy_v2(cu_context context)
 {
 	const cu_result result = fake_enter("cuCtxDestroy");
@@ -400,7 +400,7 @@ FAKE_API cu_result cuCtxGetDevice(cu_device *device)
 	return result;
 }
 
-/* The same in every process, as a GPU's is. */
+/* The same in every process, as a real GPU's is. */
 FAKE_API cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
 {
 	const cu_result result = fake_enter("cuDeviceGetUuid");
@@ -431,7 +431,7 @@ bool fake_may_reach(int device, int peer)
 static struct {
 	cu_context from, to;
 } reached[256];                      /* under fake_lock */
-static size_t reached_count;         /* likewise */
+static size_t reached_count;         /* under fake_lock */
 
 bool fake_peer_reaches(cu_context context, cu_context peer)
 {
@@ -452,7 +452,7 @@ FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
 		return CU_INVALID_VALUE;
 	if (to < 0 || context == peer)
 		return CU_INVALID_CONTEXT;
-	/* A GPU is no peer of its own. */
+	/* A GPU is not a peer of itself. */
 	if (from == to || !fake_may_reach(from, to))
 		return CU_PEER_ACCESS_UNSUPPORTED;
 	pthread_mutex_lock(&fake_lock);
@@ -465,7 +465,7 @@ FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
 	return result;
 }
 
-/* By the name without the version that some symbols have. */
+/* Accepts names without the version suffix that some symbols have. */
 FAKE_API cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found)
 {
 	(void)version;

@@ -1,18 +1,18 @@
-/* Streams: a queue and a thread each. A job that fails spoils its stream, and a fault its whole context, as on a GPU.
+/* Streams: a queue and a thread each. A failed job stops its stream, and a fault its whole context, as on a GPU.
  *
- * The legacy default stream of a context and its blocking streams (all that were not made with CU_STREAM_NON_BLOCKING,
- * and the default streams of threads) wait for each other: a job of the former for all jobs that these were given
- * before it, theirs for all that the former was given before. Nobody waits for what was given later, so all get on. */
+ * The legacy default stream of a context and its blocking streams wait for each other. Blocking are all streams not
+ * made with CU_STREAM_NON_BLOCKING, and the default streams of threads. A job of one side waits for all jobs that the
+ * other side was given before it. No job waits for later ones, so all make progress. */
 #include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static struct CUstream_st *defaults;  /* of all contexts; under fake_lock */
-static uint64_t last_id;              /* likewise */
+static uint64_t last_id;              /* under fake_lock */
 
 static struct {
-	pthread_mutex_t lock;                /* within a stream's, or alone */
+	pthread_mutex_t lock;                /* taken within a stream's lock, or alone */
 	pthread_cond_t changed;
 	struct CUstream_st *live;            /* all streams */
 	uint64_t last;
@@ -43,8 +43,8 @@ static cu_result run_copy(struct fake_job *job)
 	return copy_now(copy);
 }
 
-/* Under turns.lock: has a job yet to end that was given to the legacy stream (legacy), or to a blocking one of this
- * context, before this turn? */
+/* True if a job that was enqueued before this turn has not ended, on the legacy stream (legacy) or on a blocking one of
+ * this context. Needs turns.lock. */
 static bool is_earlier(cu_context context, bool legacy, uint64_t turn)
 {
 	for (const struct CUstream_st *stream = turns.live; stream; stream = stream->next_live)
@@ -65,7 +65,7 @@ static void wait_for_turn(const struct CUstream_st *stream, uint64_t turn)
 	fake_land();
 }
 
-/* For what the legacy stream, and with it all blocking ones of this context, has been given by now. */
+/* Waits for all jobs that the legacy stream has now, and so for those of the context's blocking streams. */
 static void wait_for_legacy(cu_context context)
 {
 	pthread_mutex_lock(&turns.lock);
@@ -83,7 +83,7 @@ static bool is_legacy_idle(cu_context context)
 	return idle;
 }
 
-/* Under the stream's lock. */
+/* Needs the stream's lock. */
 static void take_turn(struct CUstream_st *stream, struct fake_job *job)
 {
 	pthread_mutex_lock(&turns.lock);
@@ -182,7 +182,7 @@ static void destroy(struct CUstream_st *stream)
 	free(stream);
 }
 
-/* It may have gone with its context. */
+/* The stream may have gone with its context. */
 static bool is_live(cu_stream handle)
 {
 	pthread_mutex_lock(&turns.lock);
@@ -198,7 +198,7 @@ struct CUstream_st *fake_stream_find(cu_stream handle)
 	const uintptr_t number = (uintptr_t)handle;
 	if (number > CU_PER_THREAD_STREAM)
 		return is_live(handle) ? handle : NULL;
-	/* The driver takes NULL for the legacy stream; here whoever means that has to say so. */
+	/* The driver takes NULL for the legacy stream; here it must be named. */
 	cu_context context = number ? fake_current() : NULL;
 	if (!context)
 		return NULL;
@@ -283,7 +283,7 @@ cu_result fake_enqueue(cu_stream handle, struct fake_job *job)
 	return result;
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 static cu_result create(const char *function, cu_stream *created, unsigned int flags)
 {
@@ -309,7 +309,7 @@ FAKE_API cu_result cuStreamCreate(cu_stream *created, unsigned int flags)
 	return create(__func__, created, flags);
 }
 
-/* Of priorities it knows the numbers. */
+/* Accepts priorities, and ignores them. */
 FAKE_API cu_result cuStreamCreateWithPriority(cu_stream *created, unsigned int flags, int priority)
 {
 	(void)priority;
@@ -374,7 +374,7 @@ FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, c
 		.job = { .run = run_copy, .bytes = sizeof(*copy) }, .to = to, .from = from, .bytes = bytes,
 		.ahead = fake_copies_ahead() };
 	const cu_result added = fake_enqueue(stream, &copy->job);
-	/* What comes of it the stream says. */
+	/* The stream reports its result. */
 	if (added == CU_OK && pageable)
 		(void)wait_until_idle(fake_stream_find(stream));
 	return added;
@@ -415,7 +415,7 @@ FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t
 	return fake_enqueue(stream, &fill->job);
 }
 
-/* What a call that waits for a stream, or asks how far it is, finds: the stream, or why not. */
+/* For calls that wait for a stream, or poll it: returns the stream, or why there is none. */
 static cu_result look_at(const char *function, cu_stream handle, struct CUstream_st **stream)
 {
 	cu_context context;
@@ -431,16 +431,17 @@ static cu_result look_at(const char *function, cu_stream handle, struct CUstream
 	return result == CU_OK ? fake_unsafe() : result;
 }
 
-/* What a program has copied in from ordinary memory, and is not there yet: the driver has read it, and promises no
- * more. Here it comes as late as it may: when the legacy stream is waited for, or when that or a blocking one has more
- * to do. */
+/* A copy of cuMemcpyHtoD() from pageable memory that is not there yet: the driver has read it, and promises no more.
+ * Here it arrives as late as possible: when the legacy stream is waited for, or the legacy or a blocking stream gets
+ * more work. */
 struct landing {
 	struct landing *next;
 	struct copy copy;
 	unsigned char bytes[];
 };
 static struct landing *landings, **last_landing = &landings;
-/* Held while they are copied, too: whoever finds none may go on, so none may be under way. Taken before fake_lock. */
+/* Also held while they are copied: whoever finds none may continue, so none may be in progress. Taken before
+ * fake_lock. */
 static pthread_mutex_t landing_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void fake_land(void)
@@ -478,7 +479,7 @@ FAKE_API cu_result cuStreamSynchronize(cu_stream handle)
 	if (result == CU_OK && stream->legacy)
 		fake_land();
 	if (result != CU_OK) {
-		/* Whoever was told by a test that it failed may take it that nothing goes on any more. */
+		/* A caller that was told of a test's failure may assume that nothing runs any more. */
 		stream = fakeFailed() ? fake_stream_find(handle) : NULL;
 		if (stream && !stream->capture)
 			(void)wait_until_idle(stream);
@@ -510,7 +511,7 @@ FAKE_API cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
 	return *context ? CU_OK : CU_INVALID_CONTEXT;
 }
 
-/* Never that of another stream, whatever happens to handles. */
+/* Ids are never reused, whatever happens to handles. */
 FAKE_API cu_result cuStreamGetId(cu_stream handle, unsigned long long *id)
 {
 	const cu_result result = fake_enter(__func__);
@@ -521,7 +522,7 @@ FAKE_API cu_result cuStreamGetId(cu_stream handle, unsigned long long *id)
 	return stream ? CU_OK : CU_INVALID_CONTEXT;
 }
 
-/* The program's own way in and out: on its own thread, when the legacy stream, which this is on, has come so far. */
+/* Synchronous copies of the program: run on its own thread, when the legacy stream has reached them. */
 static cu_result begin_copy(const char *function)
 {
 	cu_context context;

@@ -1,5 +1,5 @@
-/* The stand-in's events behave as the driver's: a stream waits for what was recorded when it was told to, times are
- * told once they are there, and mistakes have the driver's codes. */
+/* The fake driver's events behave as the driver's. A stream waits for what was recorded when it was told to, times are
+ * available once recorded, and mistakes give the driver's errors. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "fake_driver/functions.h"
 #include "program.h"
 
-/* The driver's, by the names of its symbols. */
+/* Driver functions, named by their symbols. */
 static struct {
 	cu_result (*cuStreamCreate)(cu_stream *created, unsigned int flags);
 	cu_result (*cuStreamDestroy_v2)(cu_stream stream);
@@ -61,8 +61,8 @@ static int end(void **state)
 	return program_end(&program) ? 0 : -1;
 }
 
-/* Two streams fill one buffer in turns, each after the other's event: the last one's value must be what is left, though
- * they run on threads of their own. */
+/* Two streams fill one buffer in turns, each after the other's event, on threads of their own. The last value must
+ * remain. */
 static void streams_wait_for_events(void **state)
 {
 	enum { BYTES = 1 << 16, TURNS = 100 };

@@ -1,5 +1,5 @@
-/* The stand-in's legacy default stream and blocking streams wait for each other, as the driver's do, and streams made
- * with CU_STREAM_NON_BLOCKING for none of them: so a library whose streams were not such would be found out. */
+/* The fake driver's legacy default stream and blocking streams wait for each other, as the driver's do. Streams made
+ * with CU_STREAM_NON_BLOCKING do not. So a library with blocking streams would be found out. */
 #include <dlfcn.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -16,8 +16,8 @@ enum { GO, WRITTEN, SEEN, WORDS, LOOKS = 200, BYTES = 1 << 20 };
 
 static struct program program;
 static struct streams cuda;
-static _Atomic uint32_t *words;  /* registered, */
-static cu_pointer words_gpu;     /* which the driver has here */
+static _Atomic uint32_t *words;  /* registered with the driver */
+static cu_pointer words_gpu;     /* their device address */
 
 enum kind { LEGACY, OF_THREAD, BLOCKING, OTHER_BLOCKING, NON_BLOCKING, KINDS };
 static cu_stream streams[KINDS];
@@ -56,7 +56,7 @@ static void see(void *data)
 	atomic_store(&words[SEEN], 1 + atomic_load(&words[WRITTEN]));
 }
 
-/* The first waits until it is let go, and then writes; the second looks whether it has. */
+/* The first waits until it is released, and then writes; the second checks whether it has. */
 static void give_both(cu_stream first, cu_stream second)
 {
 	for (int w = 0; w < WORDS; w++)
@@ -107,7 +107,7 @@ static void others_wait_for_nobody(void **state)
 	}
 }
 
-/* A blocking one goes on when the legacy one has done what came before, whatever that has been given since. */
+/* A blocking stream continues when the legacy stream has done what came before, whatever it was given since. */
 static void nobody_waits_for_what_was_given_later(void **state)
 {
 	give_both(streams[LEGACY], streams[BLOCKING]);
@@ -118,7 +118,7 @@ static void nobody_waits_for_what_was_given_later(void **state)
 	assert_int_equal(atomic_load(&words[WRITTEN]), 5);
 }
 
-/* What has been given to no stream is copied when the legacy one has come so far. */
+/* Copies without a stream are done when the legacy stream reaches them. */
 static void copies_at_once_come_after_blocking_streams(void **state)
 {
 	static unsigned char bytes[BYTES];
@@ -137,7 +137,7 @@ static void copies_at_once_come_after_blocking_streams(void **state)
 	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
 }
 
-/* Whatever uses the legacy stream would wait for what is captured; not for a capture of a stream that does not wait. */
+/* Any use of the legacy stream would wait for captured work, unless the captured stream is non-blocking. */
 static void the_legacy_stream_is_not_to_be_used_in_a_capture(void **state)
 {
 	char bytes[8] = { 0 };

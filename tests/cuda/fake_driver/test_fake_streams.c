@@ -1,5 +1,5 @@
-/* The stand-in's streams behave as the driver's where collet's calls on streams need it: words that they write and wait
- * for, functions that they call, captures and graphs, and what may not be done meanwhile. */
+/* The fake driver's streams behave as the driver's where collet's calls on streams need it: writing and waiting for
+ * words, host functions, captures and graphs, and what is forbidden meanwhile. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,9 +14,9 @@
 static struct program program;
 static struct streams cuda;
 static cu_stream stream;
-static bool broken;              /* nothing can be given back any more */
-static _Atomic uint32_t *words;  /* registered: the first 1024, */
-static cu_pointer words_gpu;     /* which the driver has here */
+static bool broken;              /* nothing can be freed any more */
+static _Atomic uint32_t *words;  /* registered with the driver: the first 1024 */
+static cu_pointer words_gpu;     /* their device address */
 
 static int begin(void **state)
 {
@@ -54,12 +54,12 @@ static void a_stream_waits_for_a_word(void **state)
 	atomic_store(&words[0], 9);
 	assert_int_equal(cuda.cuStreamSynchronize(stream), CU_OK);
 	assert_int_equal(atomic_load(&words[1]), 1);
-	/* Cyclic: 2^32 - 1 comes before 0. */
+	/* Comparison is cyclic: 2^32 - 1 comes before 0. */
 	atomic_store(&words[0], 2);
 	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), UINT32_MAX, CU_WAIT_VALUE_GEQ), CU_OK);
 	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0), 2, CU_WAIT_VALUE_EQ), CU_OK);
 	assert_int_equal(cuda.cuStreamSynchronize(stream), CU_OK);
-	/* Aligned, and known to the driver. */
+	/* Words must be aligned, and known to the driver. */
 	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(0) + 2, 0, 0), CU_INVALID_VALUE);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(stream, word(1024), 0, 0), CU_INVALID_VALUE);
 }
@@ -67,7 +67,7 @@ static void a_stream_waits_for_a_word(void **state)
 static void count_up(void *data)
 {
 	atomic_fetch_add((_Atomic uint32_t *)data, 1);
-	/* Nothing of the driver from there. */
+	/* A host function must not call the driver. */
 	unsigned long long id;
 	if (cuda.cuStreamGetId(stream, &id) != CU_NOT_PERMITTED)
 		atomic_fetch_add((_Atomic uint32_t *)data, 1000);
@@ -110,12 +110,12 @@ static void what_may_not_be_done_meanwhile_spoils_a_capture(void **state)
 	const cu_stream legacy = (cu_stream)(uintptr_t)CU_LEGACY_STREAM;
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(legacy, 0), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_ILLEGAL_STATE);
-	/* Waiting for it. */
+	/* A captured stream must not be waited for. */
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_RELAXED), CU_OK);
 	assert_int_equal(cuda.cuStreamSynchronize(stream), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(stream, word(3), 5, 0), CU_CAPTURE_INVALIDATED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
-	/* Memory, unless the thread has said that it knows what it does. */
+	/* Memory must not be allocated, unless the thread has relaxed its capture mode. */
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_THREAD_LOCAL), CU_OK);
 	assert_int_equal(cuda.cuThreadExchangeStreamCaptureMode(&mode), CU_OK);
 	assert_int_equal(program.cuMemAlloc_v2(&memory, 100), CU_OK);
@@ -134,7 +134,7 @@ static cu_event mark(cu_stream marked)
 	return event;
 }
 
-/* One stream comes after what the other has been told. */
+/* Orders one stream behind the other's work so far. */
 static void follow(cu_stream follower, cu_stream first)
 {
 	const cu_event event = mark(first);
@@ -151,7 +151,7 @@ static cu_stream second_stream(void)
 
 enum { FIRST = 10, SECOND, BEFORE, AFTER }; /* words */
 
-/* Each branch waits for what the other does: both are under way at the same time, and what joins them comes last. */
+/* Each branch waits for the other's work: both run at the same time, and what joins them runs last. */
 static void capture_branches(cu_stream other)
 {
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
@@ -189,7 +189,7 @@ static void branches_of_a_graph_are_parallel(void **state)
 		assert_int_equal(atomic_load(&words[AFTER]), launch);
 	}
 	assert_int_equal(cuda.cuGraphExecDestroy(exec), CU_OK);
-	/* Nobody's capture any more. */
+	/* The capture has ended. */
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(other, word(FIRST), 2, 0), CU_OK);
 	assert_int_equal(cuda.cuStreamSynchronize(other), CU_OK);
 	assert_int_equal(atomic_load(&words[FIRST]), 2);
@@ -201,12 +201,12 @@ static void captures_keep_to_themselves(void **state)
 	const cu_stream other = second_stream();
 	cu_event event;
 	cu_graph graph;
-	/* What the other stream was told nothing comes after. */
+	/* The other stream's work is not joined. */
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	follow(other, stream);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(other, word(5), 1, 0), CU_OK);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_UNJOINED);
-	/* Two do not become one. */
+	/* Two captures cannot be merged. */
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(other, CU_CAPTURE_MODE_GLOBAL), CU_OK);
 	event = mark(stream);
@@ -214,7 +214,7 @@ static void captures_keep_to_themselves(void **state)
 	assert_int_equal(cuda.cuStreamEndCapture(other, &graph), CU_CAPTURE_INVALIDATED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_OK);
 	assert_int_equal(cuda.cuGraphDestroy(graph), CU_OK);
-	/* Afterwards, or from outside. */
+	/* After the capture, or from outside it. */
 	assert_int_equal(cuda.cuEventQuery(event), CU_CAPTURED_EVENT);
 	assert_int_equal(cuda.cuStreamWaitEvent(other, event, 0), CU_CAPTURED_EVENT);
 	assert_int_equal(cuda.cuEventRecord(event, other), CU_OK);
@@ -225,7 +225,7 @@ static void captures_keep_to_themselves(void **state)
 	assert_int_equal(cuda.cuStreamDestroy_v2(other), CU_OK);
 }
 
-/* Of the host's memory that nobody has registered the driver makes a copy of its own, which takes the caller's time. */
+/* The driver copies pageable host memory first, which takes the caller's time. */
 static void copies_of_ordinary_memory_are_the_callers(void **state)
 {
 	uint32_t value = 0;
@@ -242,7 +242,7 @@ static void copies_of_ordinary_memory_are_the_callers(void **state)
 	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
 }
 
-/* Whatever is asked of a context that nobody has entered, and of registered memory that the host alone knows. */
+/* Calls on a context that is not current, and on registered memory by its host address. */
 static void what_is_a_contexts_needs_one(void **state)
 {
 	cu_context context;
@@ -260,10 +260,10 @@ static void what_is_a_contexts_needs_one(void **state)
 	assert_int_equal(cuda.cuEventDestroy_v2(event), CU_OK);
 }
 
-/* A stream that writes where nothing is any more; then the context is of no use, until it is made anew. */
+/* A stream writes where no memory is any more. The context is unusable until it is created anew. */
 static void a_fault_breaks_all_of_a_context(void **state)
 {
-	static cu_event event; /* it stays: for a search for leaks as well */
+	static cu_event event; /* never destroyed: keeps it reachable for a leak check */
 	const cu_stream other = second_stream(), third = second_stream();
 	cu_pointer memory, more;
 	event = mark(third);
@@ -311,7 +311,7 @@ int main(void)
 		cmocka_unit_test(copies_of_ordinary_memory_are_the_callers),
 		cmocka_unit_test(what_is_a_contexts_needs_one),
 		cmocka_unit_test(the_default_streams_are_streams),
-		cmocka_unit_test(a_fault_breaks_all_of_a_context),  /* the last one in a process */
+		cmocka_unit_test(a_fault_breaks_all_of_a_context),  /* must be the last in a process */
 	};
 	return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,4 +1,4 @@
-/* What the stand-in driver refuses, as drivers do: so that a library which did it would be found out here. */
+/* What the fake driver refuses, as drivers do: a library that did it would be found out here. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +18,7 @@ enum { BYTES = 4096 };
 
 static const struct collet_log no_log;
 
-/* ---- In one process ---- */
+/* ---- Within one process ---- */
 
 struct bench {
 	struct collet_cuda cuda;
@@ -40,7 +40,7 @@ static void bench_end(struct bench *bench)
 	collet_cuda_close(&bench->cuda);
 }
 
-/* In every call that takes a GPU's address, for either end of it. */
+/* In every call that takes a GPU address, for either end of the range. */
 static void must_be_nobodys(const struct bench *bench, cu_pointer pointer)
 {
 	const struct program *program = &bench->program;
@@ -71,7 +71,7 @@ static void what_was_freed_is_nobodys(void **state)
 	must_be_nobodys(&bench, first);
 	must_be_nobodys(&bench, first + 3 * BYTES - 8);
 	assert_int_equal(bench.program.cuMemFree_v2(first), CU_INVALID_VALUE);
-	/* Its address is somebody's again, as addresses are. */
+	/* Addresses are reused. */
 	assert_int_equal(bench.program.cuMemAlloc_v2(&again, 3 * BYTES), CU_OK);
 	assert_true(again == first);
 	assert_int_equal(bench.cuda.cuMemsetD8Async(again, 1, 3 * BYTES, bench.stream), CU_OK);
@@ -80,7 +80,7 @@ static void what_was_freed_is_nobodys(void **state)
 	bench_end(&bench);
 }
 
-/* Streams that do not wait for the legacy one may run before what cuMemcpyHtoD() has taken is there. */
+/* Streams that do not wait for the legacy one may run before the data of cuMemcpyHtoD() has arrived. */
 static void what_is_copied_in_may_come_late(void **state)
 {
 	const uint32_t before = 1, after = 2;
@@ -98,7 +98,7 @@ static void what_is_copied_in_may_come_late(void **state)
 		assert_int_equal(seen, turn ? after : before);
 		assert_int_equal(bench.cuda.cuStreamSynchronize((cu_stream)CU_LEGACY_STREAM), CU_OK);
 	}
-	/* What comes after it on the legacy stream finds it there. */
+	/* Later work on the legacy stream finds it there. */
 	assert_int_equal(bench.program.cuMemcpyHtoD_v2(there, &before, sizeof(before)), CU_OK);
 	assert_true(buffer_read(&buffer, &seen));
 	assert_int_equal(seen, before);
@@ -106,7 +106,7 @@ static void what_is_copied_in_may_come_late(void **state)
 	bench_end(&bench);
 }
 
-/* What a stream had been given before finds out when it comes to it. */
+/* A stream notices the fault when it reaches the work that it was given before. */
 static void what_is_freed_before_a_stream_comes_to_it_is_a_fault(struct rank *rank)
 {
 	struct bench bench;
@@ -124,7 +124,7 @@ static void what_is_freed_before_a_stream_comes_to_it_is_a_fault(struct rank *ra
 			collet_cuda_create_stream(cuda, &other) == CU_OK &&
 			cuda->cuStreamWriteValue32(other, word, 1, 0) == CU_OK, "freeing it");
 	rank_check(rank, cuda->cuStreamSynchronize(bench.stream) == CU_ILLEGAL_ADDRESS, "the stream went on");
-	rank->leaks = true; /* nothing of the context's is taken back any more */
+	rank->leaks = true; /* the context frees nothing any more */
 }
 
 static void freeing_too_early_is_a_fault(void **state)
@@ -203,9 +203,9 @@ static void a_gpu_that_is_not_there_is_refused(void **state)
 	bench_end(&bench);
 }
 
-/* ---- Which GPU's kernels reach it ---- */
+/* ---- Which GPU's kernels can access memory ---- */
 
-/* A GPU with the library's kernels in it, which have a place there to write to. */
+/* A GPU with the library's kernels, and memory that they write to. */
 struct gpu {
 	struct loaded loaded;
 	struct buffer result;
@@ -223,7 +223,7 @@ static bool gpu_start(struct gpu *gpu, struct rank *rank, int ordinal)
 	return gpu_start_as(gpu, rank, ordinal, false);
 }
 
-/* By a kernel. */
+/* Reads through a kernel. */
 static collet_status read_by(struct gpu *gpu, const char *from)
 {
 	const void *sources[] = { from };
@@ -237,10 +237,10 @@ static void must_not_reach(struct rank *rank, struct gpu *gpu, const char *from)
 {
 	rank_status(rank, read_by(gpu, from), COLLET_ERR_SYSTEM, "a kernel that has no access");
 	rank_check(rank, strstr(collet_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL, "%s", collet_last_error());
-	rank->leaks = true; /* nothing of the context's is taken back any more */
+	rank->leaks = true; /* the context frees nothing any more */
 }
 
-/* Access from the second to the first is not access from the first to the second. */
+/* Access from the second GPU to the first does not imply the opposite. */
 static void reach_a_peer(struct rank *rank)
 {
 	static struct gpu gpus[2];
@@ -296,7 +296,7 @@ static void what_is_opened_is_for_the_gpu_that_opened_it(void **state)
 
 /* ---- Contexts beside a GPU's primary one ---- */
 
-/* Its streams, events and kernels are not to be used in another one; its memory is not a kernel's there. */
+/* A context's streams, events and kernels cannot be used in another one; nor can kernels there access its memory. */
 static void what_is_one_contexts(struct rank *rank)
 {
 	enum { PRIMARY, BESIDE, CONTEXTS };
@@ -347,7 +347,7 @@ static void a_context_goes_with_all_that_is_in_it(void **state)
 	assert_int_equal(beside.cuMemAlloc_v2(&memory, 3 * BYTES), CU_OK);
 	assert_int_equal(collet_cuda_create_stream(&bench.cuda, &stream), CU_OK);
 	assert_int_equal(bench.cuda.cuMemsetD8Async(memory, 1, BYTES, stream), CU_OK);
-	/* It may be current more than once: then it is so yet, and has gone. */
+	/* If it is current more than once, it stays current although it is destroyed. */
 	assert_int_equal(beside.cuCtxPushCurrent_v2(beside.context), CU_OK);
 	assert_int_equal(beside.cuCtxDestroy_v2(beside.context), CU_OK);
 	assert_int_equal(beside.cuMemAlloc_v2(&more, 1), CU_CONTEXT_IS_DESTROYED);

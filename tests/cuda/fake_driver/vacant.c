@@ -1,5 +1,5 @@
-/* Addresses that a GPU's memory had: they are kept back, so that nothing of the host's comes to lie there and what was
- * freed is known for that. The next memory of that size has them again. */
+/* Addresses of freed GPU memory. They stay reserved, so that no host memory is placed there, and accesses to freed
+ * memory are recognised. The next allocation of that size reuses them. */
 #include "fake.h"
 
 #include <stdlib.h>
@@ -48,8 +48,8 @@ bool fake_is_vacant(cu_pointer pointer)
 	return fake_is_reserved(pointer);
 }
 
-/* A test that closes the driver has nobody left to know of them. Locked, for ThreadSanitizer: it is another thread that
- * closes the driver than the one that has freed memory. */
+/* Nobody else frees them after a test has closed the driver. Locks for ThreadSanitizer: another thread may have freed
+ * the memory than the one that closes the driver. */
 __attribute__((destructor)) static void forget(void)
 {
 	pthread_mutex_lock(&fake_lock);

@@ -1,4 +1,4 @@
-/* What streams do to single words of memory, and functions of the host that they call. */
+/* Stream operations on words of memory, and host functions. */
 #include "stream.h"
 
 #include <sched.h>
@@ -35,7 +35,7 @@ static _Atomic uint32_t *reach_word(cu_pointer word)
 		(_Atomic uint32_t *)(void *)fake_reach(word, sizeof(uint32_t)) : NULL;
 }
 
-/* As on a GPU: what came before in the stream is seen by whoever sees the word. */
+/* As on a GPU: whoever sees the word also sees the effects of earlier work in the stream. */
 static cu_result run_write(struct fake_job *job)
 {
 	const struct word_job *write = (const struct word_job *)job;
@@ -65,7 +65,7 @@ static bool has_come(const struct word_job *wait, uint32_t value)
 	return wait->how == CU_WAIT_VALUE_EQ ? value == wait->value : (int32_t)(value - wait->value) >= 0;
 }
 
-/* false: it has been freed; which may happen while a stream waits for it, and then is a fault of the GPU's alone. */
+/* Returns false if the word was freed. That may happen while a stream waits for it, and is then a fault of the GPU. */
 static bool load_word(cu_pointer word, uint32_t *value)
 {
 	pthread_mutex_lock(&fake_unmapping);
@@ -126,7 +126,7 @@ static cu_result add_word(const char *function, cu_stream stream, cu_pointer wor
 	return fake_enqueue(stream, &job->job);
 }
 
-/* ---- The driver's functions ---- */
+/* ---- Driver functions ---- */
 
 FAKE_API cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags)
 {
@@ -138,7 +138,7 @@ FAKE_API cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer word, ui
 	return flags ? CU_INVALID_VALUE : add_word("cuStreamWriteValue32", stream, word, value, 0, run_write);
 }
 
-/* Of the operations it has those that are used. */
+/* Supports only the operations that are used. */
 FAKE_API cu_result cuStreamBatchMemOp_v2(
 	cu_stream stream, unsigned int count, cu_mem_op *operations, unsigned int flags)
 {
@@ -181,7 +181,7 @@ FAKE_API cu_result cuLaunchHostFunc(cu_stream stream, cu_host_function *function
 	return fake_enqueue(stream, &job->job);
 }
 
-/* The GPU sees the host's memory if it was registered, elsewhere. */
+/* A GPU accesses host memory only if it is registered, at another address. */
 FAKE_API cu_result cuMemHostGetDevicePointer_v2(cu_pointer *pointer, void *memory, unsigned int flags)
 {
 	cu_context context;

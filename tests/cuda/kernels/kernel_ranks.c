@@ -1,4 +1,4 @@
-/* Ranks of a launch of the executor kernel, without communicators: memory, windows and tapes on GPUs; the launch. */
+/* Ranks of one launch of the plan kernel, without communicators: memory, windows and plans, and the launch. */
 #include "kernels/kernel_ranks.h"
 
 #include <stdio.h>
@@ -128,7 +128,7 @@ bool gpus_close(struct gpus *gpus)
 	return fine;
 }
 
-/* buffer_write() and read take all of a buffer. */
+/* buffer_write() and buffer_read() copy whole buffers. */
 static bool write_some(const struct seat *seat, const struct buffer *buffer, const void *from, size_t bytes)
 {
 	const struct buffer part = { seat->program, true, buffer->first, bytes };

@@ -1,5 +1,5 @@
-/* Ranks of a launch of the executor kernel, without communicators: each has its memory, its window and its tape on a
- * GPU, and all of them are launched by one process. */
+/* Ranks of one launch of the plan kernel, without communicators. Each has its memory, its window and its kernel plan on
+ * a GPU, and one process launches them all. */
 #ifndef TESTS_CUDA_SEATS_H
 #define TESTS_CUDA_SEATS_H
 
@@ -16,18 +16,18 @@ struct row {
 	uint64_t count;
 	collet_dtype dtype;
 	collet_op op;
-	bool quick, in_place, apart;  /* apart: each rank's launch on its own GPU */
+	bool quick, in_place, apart;  /* apart: each rank's launch is on its own GPU */
 	uint32_t channels;
-	uint32_t jitter;             /* see struct collet_plan_arguments */
+	uint32_t jitter;             /* as in struct collet_plan_arguments */
 };
 
 uint32_t row_root(uint32_t size);
 uint64_t row_send_count(const struct row *row, uint32_t rank, uint32_t size);
 uint64_t row_recv_count(const struct row *row, uint32_t rank, uint32_t size);
-/* What a rank multiplies by, of premul_sum. */
+/* The factor of a rank for premul_sum. */
 double row_scale(uint32_t rank);
 
-/* A rank's memory on one GPU, and where its kernels are launched. */
+/* A rank's memory on one GPU, and its launches. */
 struct seat {
 	const struct program *program;
 	struct collet_copy_stream *copier;
@@ -40,23 +40,23 @@ struct gpus {
 	struct collet_copy_streams copiers;
 	struct collet_kernel_sets sets;
 	struct program programs[WORLD];
-	uint32_t count;              /* of GPUs that are used */
-	struct seat seats[2][WORLD]; /* all on one, and apart */
-	struct buffer abort_word;    /* and as many bytes more */
+	uint32_t count;              /* number of GPUs in use */
+	struct seat seats[2][WORLD]; /* all ranks on one GPU; each on its own */
+	struct buffer abort_word;    /* and unused bytes behind it */
 	struct collet_window window;
 };
 
-/* Windows and abort word are zeroed. */
+/* Zeroes windows and abort word. */
 bool gpus_open(struct gpus *gpus, uint32_t size);
 bool gpus_close(struct gpus *gpus);
 
-/* The rank's tape, and what it sends (row_send_count() of values), on its seat. laid: what its kernel is told. */
+/* Builds the rank's plan, and its input (row_send_count() values). laid: the kernel's arguments for the rank. */
 bool seat_lay(const struct gpus *gpus, struct seat *seat, const struct row *row, uint32_t rank, uint32_t size,
 	const void *values, struct collet_plan_rank *laid, uint32_t *lanes);
-/* So many rows of them. */
+/* Launches this many ranks. */
 collet_status seat_launch(struct seat *seat, const struct collet_plan_arguments *arguments, uint32_t lanes,
 	uint32_t rows);
-/* Another order of the blocks of a launch for each seed; 0: any. On the stand-in alone. */
+/* Selects an order of the blocks of a launch; 0: any. Only on the fake driver. */
 void set_schedule(uint64_t seed);
 
 #endif

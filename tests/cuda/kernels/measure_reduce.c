@@ -1,5 +1,5 @@
-/* How fast the fold kernels are, beside a copy within the GPU's memory: one JSON object a row, for scripts/gpu-check.
- * Times are the GPU's, by events. Buffers of so many bytes each, which should be more than its cache holds.
+/* Measures the reduce kernels, and a copy within the GPU's memory: one JSON object a row, for scripts/gpu-check. Times
+ * are the GPU's, from events. BYTES is the size of each buffer, which should exceed the GPU's cache.
  *   measure_reduce BYTES */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static bool end(struct bench *bench)
 	return loaded_end(&bench->gpu);
 }
 
-/* What is timed: results become the sources' sum; no dtype: a copy by the driver. */
+/* What is timed: results become the sources' sum; without a dtype, a copy by the driver. */
 struct row {
 	const char *name;
 	const collet_dtype *dtype;
@@ -68,7 +68,7 @@ static bool enqueue(struct bench *bench, const struct row *row)
 	if (!row->dtype)
 		return bench->gpu.cuda.cuMemcpyAsync((uintptr_t)bench->buffers[1].first,
 			(uintptr_t)bench->buffers[0].first, bench->bytes, bench->gpu.copier->stream) == CU_OK;
-	/* Results take the place of the first sources where there are as many, as in place calls do. */
+	/* Results replace the first sources if there are as many, as in calls in place. */
 	for (uint32_t s = 0; s < row->sources; s++)
 		sources[s] = bench->buffers[s].first;
 	for (uint32_t r = 0; r < row->results; r++)
@@ -79,7 +79,7 @@ static bool enqueue(struct bench *bench, const struct row *row)
 	return collet_gpu_spans_launch(bench->gpu.set, &fold, &span, 1, bench->gpu.copier->stream) == COLLET_OK;
 }
 
-/* Of several, after one that warms up; GB/s read and written. */
+/* The best of several, after a warm-up; GB/s read and written. */
 static bool measure(struct bench *bench, const struct row *row, double *gbs)
 {
 	const struct collet_cuda *cuda = &bench->gpu.cuda;

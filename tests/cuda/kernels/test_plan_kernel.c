@@ -1,8 +1,8 @@
-/* The executor kernel against the host's engine, bit for bit: every collective and algorithm, in worlds of 2, 3 and 4,
- * whole and in pieces, plain and quick, on one channel and several; all ranks in one launch, and a launch for each on a
- * GPU of its own where there are so many. Runs on whatever driver there is.
+/* The plan kernel gives the same bits as the host's engine. Covers every collective and algorithm, in worlds of 2, 3
+ * and 4, in one segment and several, with and without the LL protocol, on one channel and several. All ranks run in one
+ * launch, and, if there are enough GPUs, in a launch each on its own GPU. Runs on any driver.
  *
- * All ranks call the collective on the host, by name of its algorithm; rank 0 then does the same for all of them on the
+ * All ranks call the collective on the host, with the algorithm's name. Rank 0 then executes it for all of them on the
  * GPU. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 /* How rows are run. */
 struct plan {
-	uint64_t schedules;          /* orders of the blocks of small ones, on the stand-in; 0: all rows, once */
+	uint64_t schedules;          /* fake driver: number of block orders to try on small rows; 0: all rows, once */
 	bool late;                   /* random delays around all flags */
 };
 
@@ -27,7 +27,7 @@ static bool can_be_in_place(const struct row *row)
 	return row->program->collective == COLLET_ALLREDUCE || row->program->collective == COLLET_ALLTOALL;
 }
 
-/* Small numbers with fractions, so that sums round; of every type. */
+/* Small numbers with fractions, so that sums round; for every type. */
 static void fill(unsigned char *to, const struct row *row, uint32_t rank)
 {
 	uint32_t state = (uint32_t)row->number * 2654435761u + rank * 40503u + 7;
@@ -69,7 +69,7 @@ static collet_status call(struct rank *rank, const struct row *row, const void *
 
 /* ---- On GPUs ---- */
 
-/* In one launch, or in a launch for each. Ranks are sorted into launches; all of them before any is waited for. */
+/* Runs all ranks in one launch, or in a launch each. All launches are queued before any is waited for. */
 static bool run_on_gpus(struct gpus *gpus, const struct row *row, uint32_t size, unsigned char *values)
 {
 	struct seat *seats = gpus->seats[row->apart];
@@ -117,14 +117,14 @@ static void compare(struct rank *rank, const struct gpus *gpus, const struct row
 
 /* ---- Rows ---- */
 
-/* Never 0, with what is added to it. */
+/* Never 0, also with what is added to it. */
 static uint64_t test_seed(void)
 {
 	const char *text = getenv("COLLET_TEST_SEED");
 	return 1 + (text ? strtoull(text, NULL, 10) & 0xffffffff : 0);
 }
 
-/* Element types and operations that round, wrap and scale; the n-th of them. */
+/* Chooses the nth of the types and operations that round, wrap and scale. */
 static void choose_type(struct row *row, uint64_t n)
 {
 	static const struct {
@@ -141,7 +141,7 @@ static void choose_type(struct row *row, uint64_t n)
 	row->op = reduces ? types[n % 8].op : COLLET_SUM;
 }
 
-/* false: there are no more. */
+/* Returns false if there are no more rows. */
 static bool make_row(struct row *row, const struct gpus *gpus, uint64_t number)
 {
 	static const uint64_t counts[] = { 0, 1, 5, 64, 701, MOST_COUNT };
@@ -157,7 +157,7 @@ static bool make_row(struct row *row, const struct gpus *gpus, uint64_t number)
 		*row = (struct row){ .number = number, .program = programs[left], .count = counts[number % 6] };
 		if (c == COLLET_BARRIER)
 			row->count = 0;
-		/* Every program meets every way of being run, with one count or another. */
+		/* Every program runs in every variant, with one count or another. */
 		const uint64_t mixed = number * 2654435761u >> 7;
 		row->quick = mixed & 1;
 		row->in_place = mixed & 2 && can_be_in_place(row);
@@ -178,7 +178,7 @@ static bool row_runs(const struct row *row, uint32_t size, const struct gpus *gp
 	return collet_program_fits(row->program, &shape) && lanes * (row->apart ? 1 : size) <= resident;
 }
 
-/* Rows that are explored: small ones, all ranks in one launch. */
+/* Rows for which block orders are tried: small ones, with all ranks in one launch. */
 static bool is_small(const struct row *row)
 {
 	return !row->apart && row->count <= 701 && row->count != 5 &&
@@ -190,10 +190,11 @@ static bool is_small(const struct row *row)
 struct choice {
 	const struct gpus *gpus;
 	uint32_t size;
-	bool explored; /* small ones only */
+	bool explored; /* small rows only */
 };
 
-/* The first that can be run from this number on, program NULL if there is none; and the number after it. */
+/* Finds the first row from this number on that can be run; program is NULL if there is none. Returns the number after
+ * it. */
 static uint64_t choose_row(struct row *row, const struct choice *from, bool sampled, uint64_t number)
 {
 	while (make_row(row, from->gpus, number)) {
@@ -206,14 +207,14 @@ static uint64_t choose_row(struct row *row, const struct choice *from, bool samp
 	return number;
 }
 
-/* A sample may have none of a few rows: then one is run all the same. */
+/* A sample may contain none of a few rows: then one is run anyway. */
 static uint64_t choose_next(struct row *row, const struct choice *from, bool none_yet, uint64_t number)
 {
 	const uint64_t next = choose_row(row, from, true, number);
 	return row->program || !none_yet ? next : choose_row(row, from, false, 0);
 }
 
-/* Rank 0 says what comes next: it alone knows the GPUs. */
+/* Rank 0 decides what comes next: it alone knows the GPUs. */
 struct shared {
 	struct row row;
 	char expected[WORLD][ROOM];
@@ -279,7 +280,7 @@ static void every_program_gives_what_it_gives_on_the_host(void **state)
 	run_worlds((struct plan){ 0 }, WORLD);
 }
 
-/* Every flag is told late now and then, and what it guards read and written late, by COLLET_TEST_SEED. */
+/* By COLLET_TEST_SEED, sometimes every flag is set late, and its data read and written late. */
 static void delays_around_flags_change_nothing(void **state)
 {
 	run_worlds((struct plan){ .late = true }, WORLD);
@@ -291,9 +292,9 @@ static void every_order_of_blocks_gives_the_same(void **state)
 	run_worlds((struct plan){ .schedules = getenv("COLLET_TEST_FULL") ? 60 : 6 }, 3);
 }
 
-/* ---- Giving up ---- */
+/* ---- Aborting ---- */
 
-/* Rank 0 alone is launched: it waits for the other until it is told not to. */
+/* Rank 0 alone is launched: it waits for the other until it is aborted. */
 static void give_up(struct gpus *gpus, bool quick)
 {
 	const struct row row = { .program = collet_program_find(COLLET_ALLREDUCE, "two_shot"), .count = 701,

@@ -1,9 +1,9 @@
-/* How the executor kernel ends where it cannot go on, and where its numbers come round, whichever block goes first: one
- * launch of all ranks, its blocks run one at a time in orders drawn from seeds (fake_driver/schedule.h), in some
- * with threads that take turns as well.
+/* How the plan kernel ends if it cannot continue, and how its message numbers wrap, whichever block runs first. All
+ * ranks are in one launch, whose blocks run one at a time in orders drawn from seeds (fake_driver/schedule.h). In some
+ * tests a block's threads take turns as well.
  *
- * What comes from elsewhere while ranks run (another has left, or the host says that it is over) comes from the last
- * rank here: the word that its kernel tells of its end by is the one that the others look at. */
+ * Events during a launch (a peer has left, or the host aborts) are caused by the last rank here: the word in which its
+ * kernel reports its end is the one that the others poll. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,15 +22,15 @@ enum news { NONE, HAS_LEFT, IS_OVER };
 
 struct ending {
 	const char *name, *program;
-	uint64_t last_count;         /* what the last rank is launched for; */
-	uint64_t count;              /* the others; 0: MOST_COUNT */
+	uint64_t last_count;         /* the last rank's call */
+	uint64_t count;              /* the other ranks' call; 0: MOST_COUNT */
 	enum news news;
-	uint32_t launched;           /* ranks */
-	bool left;                   /* the last one, before */
-	bool signs, other_call;      /* ranks say what they were launched for; the last one something else */
+	uint32_t launched;           /* number of ranks */
+	bool left;                   /* the last rank had left before */
+	bool signs, other_call;      /* ranks write launch ids; the last one's is for another call */
 	uint64_t timeout_ns;
-	uint32_t reason;             /* why they give up; 0: they do not, and have their sums */
-	int peer;                    /* for whom; -1: whom is a matter of order */
+	uint32_t reason;             /* why they abort; 0: they do not, and have their sums */
+	int peer;                    /* for which peer; -1: it depends on the order */
 };
 
 static const struct ending endings[] = {
@@ -73,7 +73,7 @@ static const struct ending endings[] = {
 		.timeout_ns = 20000,
 		.reason = COLLET_ABORT_TIMEOUT,
 		.peer = -1 },
-	/* The second channel has nothing to wait for the last rank with, and waits for the first one, to meet. */
+	/* The second channel does not wait for the last rank, but for the first channel, at a barrier. */
 	{ .name = "one does not come, and channels meet",
 		.program = "halving_doubling",
 		.count = 125,
@@ -116,9 +116,9 @@ static const struct ending endings[] = {
 		.peer = -1 },
 };
 
-/* ---- A launch ---- */
+/* ---- Launches ---- */
 
-/* What the ranks share besides their seats, in the GPU's memory. */
+/* What the ranks share, in GPU memory. */
 struct table {
 	struct gpus gpus;
 	struct buffer left, done[RANKS];
@@ -150,7 +150,7 @@ static void table_close(struct table *table)
 	assert_true(gpus_close(&table->gpus));
 }
 
-/* As before the first launch. */
+/* Resets it as before the first launch. */
 static void table_clear(struct table *table, bool left)
 {
 	const uint64_t bit = left ? UINT64_C(1) << LAST : 0;
@@ -173,7 +173,7 @@ static struct row row_of(const char *program, uint64_t count, bool quick, uint32
 		.dtype = COLLET_U32, .op = COLLET_SUM, .quick = quick, .channels = channels };
 }
 
-/* One rank of the launch; what it is told by and tells is still to be said. */
+/* Sets up one rank of the launch, except for its flags. */
 static uint32_t lay(struct table *table, struct collet_plan_arguments *arguments, const struct row *row,
 	uint32_t rank, uint64_t launch)
 {
@@ -282,8 +282,9 @@ static void check_counts(const struct table *table, const struct ending *ending,
 
 static void end_once(struct table *table, const struct ending *ending, const struct row *row, uint64_t seed)
 {
-	/* Who is well goes on, past as many launches as ranks remember; who is not leaves again, at once. Of the orders
-	 * in which somebody leaves few are such that what has come could be taken for lost: more of them. */
+	/* Ranks that have no error continue, for more launches than launch ids are kept. Others end at once again. In
+	 * few of the orders in which a rank leaves could a message that has arrived be taken for lost, so more are
+	 * tried. */
 	const uint64_t launches = ending->reason ? 2 : ending->news != NONE ? OFTEN : LAUNCHES, nobody = 0;
 	table_clear(table, ending->left);
 	for (uint64_t launch = 0; launch < launches; launch++) {
@@ -303,7 +304,7 @@ static uint64_t first_seed(void)
 	return 1 + (text ? strtoull(text, NULL, 10) & 0xffffffff : 0);
 }
 
-/* Of each row. */
+/* For each row. */
 static uint64_t seed_count(void)
 {
 	const uint64_t share = sample_share(getenv("COLLET_TEST_FULL") ? 200 : 3);
@@ -324,8 +325,8 @@ static void who_cannot_go_on_ends_and_says_why(void **state)
 	table_close(&table);
 }
 
-/* The root of a broadcast, and then a rank that takes it for another call: which one of its threads finds out, when all
- * is done, and another tells the host that it is. Here both tell by the same word. */
+/* The root of a broadcast, and a rank that was launched for another call. One of its threads notices, when all is done,
+ * and another reports the end to the host. Here both use the same word. */
 static void a_complaint_comes_before_the_end(void **state)
 {
 	const struct row row = { .program = collet_program_find(COLLET_BROADCAST, "direct"), .count = 8,
@@ -354,9 +355,9 @@ static void a_complaint_comes_before_the_end(void **state)
 	table_close(&table);
 }
 
-/* ---- Numbers of messages with flags between their bytes, of which 32 bits go along ---- */
+/* ---- Message numbers of the LL protocol, of which 32 bits are sent ---- */
 
-/* So many messages have gone between any two ranks, and all of them have arrived. */
+/* As if so many messages had been sent between any two ranks, and all had arrived. */
 static void set_numbers(struct table *table, uint64_t number)
 {
 	static const enum collet_window_word words[] = { COLLET_WINDOW_FULL, COLLET_WINDOW_FREE, COLLET_WINDOW_SENT,
@@ -395,8 +396,8 @@ static void sum_often(struct table *table, uint64_t count, uint64_t launches, ui
 	}
 }
 
-/* Of 2^32 messages those are sent here after which something is left that a later one could be taken for: the first
- * ones (or none: zeros), short ones where all words are to be sent, and long ones where numbers come round. */
+/* Of 2^32 messages, those are sent here that leave something which a later one could be taken for. These are the first
+ * ones (or none: zeros), short ones that must write all words, and long ones where numbers wrap. */
 static void numbers_come_round(void **state)
 {
 	enum { LONG = 128, AROUND = 8 };

@@ -1,5 +1,5 @@
-/* The fold kernels against the host's reduction, bit for bit: every dtype and operation, over spans that lie alike,
- * apart, or on odd addresses, of few and many sources, to several results, in place. On whatever driver there is. */
+/* The reduce kernels give the same bits as the host's reduction: every dtype and operation, with equal, different and
+ * odd alignments, few and many sources, several results, and in place. Runs on any driver. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static uint32_t random_below(uint32_t end)
 	return (uint32_t)((uint64_t)(seed >> 8) * end >> 24);
 }
 
-/* ---- Elements: any bits for small types, and for all of them what arithmetic finds hard ---- */
+/* ---- Elements: any bits for small types, and special values for all ---- */
 
 static void fill(unsigned char *pool, size_t bytes, collet_dtype dtype)
 {
@@ -49,7 +49,8 @@ static void fill(unsigned char *pool, size_t bytes, collet_dtype dtype)
 struct span {
 	uint32_t sources, results;
 	uint64_t count;
-	size_t source_at[COLLET_SPAN_MAX_OPERANDS], result_at[COLLET_SPAN_MAX_OPERANDS]; /* bytes into the pools */
+	/* offsets in the pools, in bytes */
+	size_t source_at[COLLET_SPAN_MAX_OPERANDS], result_at[COLLET_SPAN_MAX_OPERANDS];
 	bool in_place;                                                   /* the first source is the first result */
 	double scales[COLLET_SPAN_MAX_OPERANDS];
 };
@@ -63,7 +64,7 @@ struct row {
 	uint32_t span_count;
 };
 
-/* The same distance from 16 bytes for all, one of its own for each, or not even a multiple of the element. */
+/* The same alignment for all, one of its own for each, or not even a multiple of the element. */
 enum lie { ALIKE, APART, ODD, LIES };
 
 static size_t place(enum lie lie, size_t element, size_t shift)
@@ -105,7 +106,7 @@ static void lay_out(struct row *row, bool wide)
 	}
 }
 
-/* What one source is where it is combined: scaled, and rounded. */
+/* One source as the reduction uses it: scaled, and rounded. */
 static void scaled(const struct row *row, const unsigned char *from, double scale, uint64_t count, void *to)
 {
 	struct collet_reduction reduction;
@@ -197,7 +198,7 @@ static void every_fold_gives_what_the_host_gives(void **state)
 	assert_true(loaded_end(&gpu));
 }
 
-/* More than the blocks that run at once take in one go. */
+/* A span of more elements than all resident threads. */
 static void a_large_span_is_shared_among_blocks(void **state)
 {
 	enum { COUNT = 400003 };
@@ -234,7 +235,7 @@ static void a_large_span_is_shared_among_blocks(void **state)
 	assert_true(loaded_end(&gpu));
 }
 
-/* Blocks that change places, on addresses of all kinds; every third goes to a place of its own. */
+/* Swaps of blocks at addresses of any alignment; every third copies to another place. */
 static void blocks_change_places(void **state)
 {
 	enum { BLOCKS = 70, ROOM = 1200 };
@@ -279,7 +280,7 @@ static void blocks_change_places(void **state)
 	assert_true(loaded_end(&gpu));
 }
 
-/* ---- On the stand-in alone: what goes wrong ---- */
+/* ---- Errors, on the fake driver only ---- */
 
 static void kernels_that_do_not_load_are_a_reason(void **state)
 {
@@ -299,7 +300,7 @@ static void kernels_that_do_not_load_are_a_reason(void **state)
 		setenv("FAKE_CUDA_FAIL", rows[i].fail, 1);
 		const collet_status status = loaded_load(&gpu);
 		unsetenv("FAKE_CUDA_FAIL");
-		/* A build without kernels says that, whatever the driver says. */
+		/* A build without kernels says so, whatever the driver says. */
 		if (status != rows[i].status)
 			assert_non_null(strstr(collet_last_error(), "built without kernels"));
 		assert_null(gpu.set);
@@ -308,7 +309,7 @@ static void kernels_that_do_not_load_are_a_reason(void **state)
 	assert_true(loaded_end(&gpu));
 }
 
-/* As drivers do it, so that what the library launches is known to be within them. */
+/* As drivers do, so that the library's launches are known to be within the limits. */
 static void what_is_beyond_a_launchs_limits_is_refused(void **state)
 {
 	static const struct {
@@ -327,7 +328,7 @@ static void what_is_beyond_a_launchs_limits_is_refused(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_int_equal(gpu.cuda.cuLaunchKernel(function, rows[i].columns, rows[i].rows, 1, rows[i].threads,
 					 1, 1, rows[i].shared_bytes, stream, arguments, NULL), CU_INVALID_VALUE);
-	/* And of another GPU than the one whose context is current. */
+	/* And on another GPU than the one whose context is current. */
 	assert_true(program_start(&other, 1));
 	assert_int_equal(gpu.cuda.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, NULL),
 		CU_INVALID_HANDLE);
@@ -337,7 +338,7 @@ static void what_is_beyond_a_launchs_limits_is_refused(void **state)
 	unsetenv("FAKE_CUDA_DEVICES");
 }
 
-/* After that the driver takes nothing of the context's back: all stays as it is, in reach of a search for leaks. */
+/* After that the driver frees nothing of the context: everything stays reachable for a leak check. */
 static void a_source_that_is_nowhere_spoils_the_stream(void **state)
 {
 	static struct loaded gpu;

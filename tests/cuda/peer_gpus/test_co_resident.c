@@ -1,6 +1,6 @@
-/* Threads of one process that share a GPU: short calls are a kernel of each rank's, long ones are the leader's, and
- * both give what the host gives, in whatever way ranks call; what cannot run side by side is the leader's altogether;
- * and a rank that comes late, calls another thing, or frees memory first leaves no kernel stuck. */
+/* Threads of one process that share a GPU. Short calls are a kernel of each rank, long ones are the leader's, and both
+ * give what the host gives, however ranks call. If kernels cannot run side by side, the leader does all calls. A rank
+ * that calls late, calls something else, or frees memory first leaves no kernel stuck. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,13 +17,13 @@
 
 enum { COUNT = 300, LONG_COUNT = 100000, LAUNCHES = 1000, READY = 0 };
 
-/* Ranks r, r + gpus, ... on GPU r. */
+/* Ranks r, r + gpus, ... are on GPU r. */
 static bool start(struct gpu *gpu, struct rank *rank, uint32_t gpus)
 {
 	return gpu_start_on(gpu, rank, (int)(rank->rank % gpus)) && rank_create(rank);
 }
 
-/* A kernel of its own counts for the algorithm that was planned, the leader's launch for "direct". */
+/* A rank's own kernel counts for the planned algorithm, the leader's launch for "direct". */
 static collet_status sum(struct gpu *gpu, const struct buffer *buffer, const collet_how *given)
 {
 	collet_how how = COLLET_HOW_DEFAULT;
@@ -47,7 +47,7 @@ static bool has_own_kernels(struct gpu *gpu, const struct buffer *buffer)
 static const uint64_t counts[] = { 0, 1, 16, 257, 1000, 5003, 40000 };
 
 struct task {
-	uint32_t gpus, share; /* every so manieth row is run */
+	uint32_t gpus, share; /* one row in `share` is run */
 };
 
 static bool run_row(struct gpu *gpu, collet_comm *host, const struct row *row, uint64_t mixed)
@@ -109,8 +109,8 @@ static void every_call_gives_what_the_host_gives(void **state)
 
 /* ---- Graphs ---- */
 
-/* A graph of two short sums, and one of a long sum and a barrier, which are the leader's and the host's; in turn, and
- * now and then calls in neither, on the stream, blocking and by a request. */
+/* A graph of two short sums, and one of a long sum and a barrier, done by the leader and the host. They alternate, with
+ * calls outside both now and then: on the stream, blocking and by a request. */
 static void replay(struct rank *rank)
 {
 	const uint32_t launches = ranks_are_slow() || rank->size > 2 ? LAUNCHES / 10 : LAUNCHES;
@@ -177,7 +177,7 @@ static void graphs_are_launched_again_and_again(void **state)
 	}
 }
 
-/* ---- Who may ---- */
+/* ---- Call paths and room for kernels ---- */
 
 static void check_plan(struct rank *rank, uint64_t count, const char *way)
 {
@@ -188,7 +188,7 @@ static void check_plan(struct rank *rank, uint64_t count, const char *way)
 			(unsigned long long)count, plan.gpu_path ? plan.gpu_path : "none");
 }
 
-/* In the flight recorder, by what is said of its kind. */
+/* Checks the calls of the flight recorder, by the text of their kind. */
 static void check_recorded(struct rank *rank, const char *calls)
 {
 	char text[16384] = "";
@@ -202,7 +202,7 @@ static void check_recorded(struct rank *rank, const char *calls)
 	rank_check(rank, strstr(text, calls) != NULL, "no \"%s\" in:\n%s", calls, text);
 }
 
-/* Calls of one kind go on behind another of which the streams have not come to their call. */
+/* Calls of one kind run although the streams have not reached an earlier call of another kind. */
 static void overtake(struct rank *rank)
 {
 	struct gpu gpu;
@@ -272,7 +272,7 @@ static void what_may_not_run_side_by_side_is_the_leaders(void **state)
 	}
 }
 
-/* One communicator fills the GPU; another finds no room until that one goes. */
+/* One communicator fills the GPU; another finds no room until that one is destroyed. */
 static void fill_up(struct rank *rank)
 {
 	struct gpu gpu;
@@ -286,7 +286,7 @@ static void fill_up(struct rank *rank)
 		char store[64];
 		if (c == 2)
 			collet_comm_destroy(&comms[0]);
-		/* Until all have given back what they had. */
+		/* Until all have released their blocks. */
 		rank_post(rank, c);
 		rank_await(rank, c, rank->size);
 		rank_fill_options(rank, c + 1, &options, store);
@@ -306,7 +306,7 @@ static void fill_up(struct rank *rank)
 
 static void there_is_room_for_so_many_kernels(void **state)
 {
-	/* Eight blocks run at a time: for two ranks, of two parts, two channels each. */
+	/* Eight blocks run at a time: for two ranks, with two parts, two channels each. */
 	setenv("FAKE_CUDA_MULTIPROCESSORS", "4", 1);
 	const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, fill_up);
@@ -319,7 +319,7 @@ static void on_the_legacy_stream(struct rank *rank)
 	struct buffer buffer = { 0 }, large = { 0 };
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
 		return;
-	/* Whoever fills a buffer waits for the legacy stream, and so for what others' blocking ones have been given. */
+	/* Filling a buffer waits for the legacy stream, and so for earlier work of others' blocking streams. */
 	rank_post(rank, READY);
 	rank_await(rank, READY, rank->size);
 	const collet_how legacy = { .stream = (void *)(uintptr_t)CU_LEGACY_STREAM },
@@ -328,7 +328,7 @@ static void on_the_legacy_stream(struct rank *rank)
 	rank_check(rank, strstr(collet_last_error(), "legacy default stream") != NULL, "%s", collet_last_error());
 	rank_ok(rank, sum(&gpu, &buffer, &own), "on the thread's");
 	rank_check(rank, gpu.cuda.cuStreamSynchronize(own.stream) == CU_OK, "the thread's stream");
-	/* One that waits for no legacy stream, as the thread's does. */
+	/* A stream that does not wait for the legacy one, as the thread's does. */
 	const collet_how apart = { .stream = gpu.stream[0] };
 	rank_ok(rank, sum(&gpu, &large, rank->rank ? &apart : &legacy), "a long call, on one rank's");
 	gpu_holds(&gpu, &buffer, rank->size, "on the thread's");
@@ -345,7 +345,8 @@ static void short_calls_are_refused_the_legacy_stream(void **state)
 	ranks_must_pass(&options, on_the_legacy_stream);
 }
 
-/* Each call waits for the other's stream before it begins, and that for the call: streams that wait for each other. */
+/* Each call waits for the other's stream before it begins, and that stream for the call: streams that wait for each
+ * other. */
 static void tie_streams(struct rank *rank)
 {
 	struct gpu gpu;
@@ -355,8 +356,8 @@ static void tie_streams(struct rank *rank)
 	collet_how how = { .stream = (void *)(uintptr_t)(rank->rank ? CU_PER_THREAD_STREAM : CU_LEGACY_STREAM),
 			   .timeout_ns = 200 * 1000000 };
 	rank_post(rank, READY);
-	/* The second, when the first's is on its stream. Had both come to their calls before either stream waits for
-	 * what comes of them, the calls would begin, and end. */
+	/* The second one, when the first one's is on its stream. If both had reached their calls before either stream
+	 * waited for their results, the calls would begin, and end. */
 	rank_await(rank, READY, rank->size + rank->rank);
 	collet_status status = sum(&gpu, &large, &how);
 	rank_post(rank, READY);
@@ -375,7 +376,7 @@ static void streams_that_wait_for_each_other_end_at_the_deadline(void **state)
 	ranks_must_pass(&options, tie_streams);
 }
 
-/* ---- When ranks do not come together ---- */
+/* ---- Ranks that do not come together ---- */
 
 struct loss {
 	enum { ABORTS, CALLS_ANOTHER, COMES_LATE } how; /* what the last rank does instead of calling */
@@ -406,7 +407,7 @@ static void lose(struct rank *rank)
 			gpu_synchronize(&gpu, 0);
 			status = collet_comm_error(rank->comm);
 		}
-		/* Whoever finds out that ranks disagree tells the others as soon as it looks. */
+		/* A rank that detects a mismatch tells the others as soon as it polls. */
 		if (loss->how == CALLS_ANOTHER)
 			status = collet_barrier(rank->comm, NULL);
 		rank_status(rank, status, loss->status, "a call that not all make");
@@ -440,7 +441,7 @@ static void whoever_is_lost_ends_the_call_of_all(void **state)
 	}
 }
 
-/* Freeing memory waits for all kernels that run: another rank's, too, if it has been launched already. */
+/* Freeing memory waits for all running kernels, another rank's too, if it was launched already. */
 static void free_first(struct rank *rank)
 {
 	const int rounds = 60;
@@ -473,7 +474,7 @@ static void no_kernel_keeps_another_rank_from_calling(void **state)
 	unsetenv("FAKE_CUDA_FREE_WAITS");
 }
 
-/* Others may find out only then that they have called something else. */
+/* Others may detect only then that they have called something else. */
 static void what_a_rank_called_is_known_when_it_has_left(void **state)
 {
 	struct collet_recorder recorders[2];

@@ -1,5 +1,5 @@
-/* A rank that destroys a communicator and lives on: whoever waits for it there is told who has left, and soon, whether
- * it is the host that waits or a kernel; and all go on together elsewhere. */
+/* A rank that destroys a communicator and lives on. Ranks that wait for it are told soon who has left, whether the host
+ * waits or a kernel. All continue together in another communicator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,12 +20,12 @@ enum calling { BLOCKING, REQUEST, STREAM };
 struct waiting {
 	const char *name;
 	enum ranks_mode mode;
-	uint32_t gpus;               /* that the ranks share; 0: buffers are the host's */
+	uint32_t gpus;               /* GPUs that the ranks share; 0: buffers are host memory */
 	enum calling by;
 	bool leaves_first;           /* before the others call */
 };
 
-/* rank->comm's, in place; returns when it has ended, and with what. */
+/* On rank->comm, in place; returns the call's final status. */
 static collet_status sum(struct rank *rank, struct gpu *gpu, void *buffer, enum calling by)
 {
 	collet_request *request = NULL;

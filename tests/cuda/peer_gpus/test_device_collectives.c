@@ -1,7 +1,6 @@
-/* Ranks with GPUs of their own: what their kernels give, each doing its rank's part, is byte for byte what the host
- * gives; for every call, dtype and operation, in place or not, blocking, by requests and on streams, with buffers on
- * the GPU, on the host and on both; no message goes by way of the host; and it is as careful about ranks that disagree,
- * die and abort. */
+/* Ranks with GPUs of their own. Their kernels, each with its rank's part, give the same bytes as the host. Covers every
+ * call, dtype and operation, in place or not, blocking, by requests and on streams, with buffers on the GPU, on the
+ * host and on both. No message is staged through the host. Also covers ranks that disagree, die and abort. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +19,7 @@ struct gpu {
 	struct program program;
 	struct streams cuda;
 	cu_stream stream;
-	collet_comm *host; /* made before there was a GPU */
+	collet_comm *host; /* created before there was a GPU */
 };
 
 /* Rank r has GPU r. */
@@ -54,11 +53,11 @@ static void end(struct gpu *gpu)
 static const uint64_t counts[] = { 0, 1, 16, 257, 1000, 5003, 40000 };
 
 struct task {
-	uint32_t share; /* every so manieth row is run */
+	uint32_t share; /* one row in `share` is run */
 	uint64_t seed;
 };
 
-/* Chosen on both sides they may differ, in the order of operands too, which wild values show. */
+/* If both sides chose, they could differ, also in the order of operands, which extreme values show. */
 static const char *algorithm_of(const struct row *row, uint64_t mixed)
 {
 	static const char *const algorithms[] = { NULL, "direct", "tree", "two_shot" };
@@ -128,7 +127,7 @@ static void every_call_gives_what_the_host_gives(void **state)
 	}
 }
 
-/* ---- When something fails ---- */
+/* ---- Failures ---- */
 
 enum { ELEMENTS = 5000, READY = 0 };
 
@@ -155,7 +154,7 @@ static collet_status sum(struct gpu *gpu, const struct buffer *buffer, const col
 	return collet_allreduce(gpu->rank->comm, buffer->first, buffer->first, ELEMENTS, COLLET_U32, COLLET_SUM, how);
 }
 
-/* Of the last rank, while it connects; the context is FAKE_CUDA_FAIL, or FAKE_CUDA_ASTRAY. */
+/* Fails on the last rank, during setup; the context is FAKE_CUDA_FAIL, or FAKE_CUDA_ASTRAY. */
 static void fail_once(struct rank *rank)
 {
 	const char *failure = rank->options->context;
@@ -274,7 +273,7 @@ static void whoever_is_lost_ends_the_call_of_all(void **state)
 	}
 }
 
-/* A wait for a word where the next moment nothing is any more. */
+/* Waits for a word whose memory is freed the next moment. */
 static void break_gpu(const struct gpu *gpu)
 {
 	cu_pointer gone = 0;
@@ -283,8 +282,7 @@ static void break_gpu(const struct gpu *gpu)
 			gpu->program.cuMemFree_v2(gone) == CU_OK, "a fault");
 }
 
-/* The last rank's GPU faults, for whatever reason, while its kernel waits for the others': its call ends, and theirs.
- */
+/* The last rank's GPU faults, for any reason, while its kernel waits for the others': its call ends, and theirs. */
 static void fault(struct rank *rank)
 {
 	struct gpu gpu;
@@ -292,12 +290,12 @@ static void fault(struct rank *rank)
 	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
 		return;
 	rank_ok(rank, sum(&gpu, &buffer, NULL), "before");
-	/* Through with it may be one who has all, while others still wait for what it says of that. */
+	/* A rank with all its data may be through while others still wait for its signals. */
 	rank_post(rank, READY);
 	rank_await(rank, READY, rank->size);
 	const bool faults = rank->rank == rank->size - 1;
 	collet_request *request = NULL;
-	/* Nobody has all sums before each has had the others' operands. */
+	/* No rank has all sums before each has had the others' operands. */
 	collet_how how = { .algorithm = "two_shot", .timeout_ns = -1 };
 	collet_status status = COLLET_OK;
 	if (faults) {
@@ -314,7 +312,7 @@ static void fault(struct rank *rank)
 	}
 	rank_check(rank, status != COLLET_OK, "a call of which one rank's GPU did nothing");
 	rank_destroy(rank);
-	rank->leaks = faults; /* what the driver does not take back any more */
+	rank->leaks = faults; /* what the driver does not free any more */
 	if (!faults) {
 		buffer_free(&buffer);
 		end(&gpu);
@@ -327,7 +325,7 @@ static void a_gpu_that_faults_ends_the_call_of_all(void **state)
 	ranks_must_pass(&options, fault);
 }
 
-/* A call on a stream, whose buffer is the host's: the stream will never say that it has passed it. */
+/* A call on a stream with a host buffer: the stream never reports that it has passed it. */
 static void fault_on_stream(struct rank *rank)
 {
 	struct gpu gpu;
@@ -387,7 +385,7 @@ static void a_part_of_the_ranks_has_its_own_windows(void **state)
 	ranks_must_pass(&options, split);
 }
 
-/* A v-form of as many elements of this rank's as the call before it had, but others of the others'. */
+/* A v-form with as many elements of this rank as the call before, but others of the peers. */
 static void gather_unlike(struct rank *rank)
 {
 	enum { GAP = 1, COUNT = 3 };

@@ -1,6 +1,6 @@
-/* Ranks with GPUs of their own, on streams: a call is a launch there, and one after the other whatever streams they are
- * on; graphs make their calls again and again, between calls of other kinds; and whatever ends the communicator leaves
- * streams and graphs going. */
+/* Ranks with GPUs of their own, on streams. A call is a launch, and launches run one after the other, whatever streams
+ * they are on. Graphs repeat their calls, between calls of other kinds. Whatever ends the communicator does not block
+ * streams and graphs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static bool allreduce_host(struct gpu *gpu, uint32_t *values, bool on_stream)
 		"a sum of the host's memory");
 }
 
-/* A graph of two sums on the GPU's memory, one of a sum on the host's and a barrier; in turn, and now and then a call
- * that is in neither, on the same stream or on none. */
+/* A graph of two sums on GPU memory, and one of a sum on host memory and a barrier. They alternate, with a call outside
+ * both now and then, on the same stream or on none. */
 static void replay(struct rank *rank)
 {
 	const uint32_t launches = ranks_are_slow() ? LAUNCHES / 5 : LAUNCHES;
@@ -85,7 +85,7 @@ static void graphs_are_launched_again_and_again(void **state)
 		ranks_must_pass(&worlds[w], replay);
 }
 
-/* Of one stream and another, of which the first is held up; in a capture, and in none. */
+/* On two streams, of which the first is held up; in a capture, and outside. */
 static void take_turns(struct rank *rank)
 {
 	struct gpu gpu;
@@ -121,8 +121,8 @@ static void calls_are_made_in_order_on_whatever_streams(void **state)
 		ranks_must_pass(&worlds[w], take_turns);
 }
 
-/* A graph of two branches, and in each a call or two of this communicator: they are made in the order of the capture,
- * though nothing of the program's orders them. */
+/* A graph of two branches with a call or two of this communicator in each. They run in the order of the capture,
+ * although the program does not order them. */
 static void branch_out(struct rank *rank)
 {
 	struct gpu gpu;
@@ -168,7 +168,7 @@ static void calls_in_branches_of_a_graph_are_made_in_order(void **state)
 		ranks_must_pass(&worlds[w], branch_out);
 }
 
-/* Whatever is done while the thread, or another one, captures a stream: it is none of the capture's. */
+/* Nothing that is done while the thread, or another one, captures a stream becomes part of the capture. */
 static void do_all_meanwhile(struct rank *rank)
 {
 	struct gpu gpu;
@@ -208,7 +208,7 @@ static void what_is_done_meanwhile_spoils_no_capture(void **state)
 		ranks_must_pass(&worlds[w], do_all_meanwhile);
 }
 
-/* The buffer is another GPU's than the rank's: copied by the stream, or for the call. */
+/* The buffer is on another GPU than the rank's: copied by the stream, or for the call. */
 static void work_beyond(struct rank *rank)
 {
 	struct gpu gpu;
@@ -255,7 +255,7 @@ static void buffers_may_be_another_gpus(void **state)
 		ranks_must_pass(&worlds[w], work_beyond);
 }
 
-/* A child knows of the communicator, and lets go of it, while the parent's kernels wait. */
+/* A child process knows the communicator, and destroys it, while the parent's kernels wait. */
 static void fork_one(struct rank *rank)
 {
 	struct gpu gpu;
@@ -299,9 +299,9 @@ static void a_forked_child_leaves_kernels_alone(void **state)
 	ranks_must_pass(&options, fork_one);
 }
 
-/* ---- When something fails ---- */
+/* ---- Failures ---- */
 
-/* Rank 2 dies among the launches; the others' go on, and pass. */
+/* Rank 2 dies during the launches; the others' launches complete. */
 static void lose_one(struct rank *rank)
 {
 	struct gpu gpu;
@@ -315,7 +315,7 @@ static void a_rank_that_dies_leaves_no_graph_stuck(void **state)
 	losses_must_spare(&options, lose_one, 2);
 }
 
-/* The last rank never calls: the kernels of the others leave, and say for whom they waited. */
+/* The last rank never calls. The kernels of the others end, and report whom they waited for. */
 static void wait_in_vain(struct rank *rank)
 {
 	struct gpu gpu;
@@ -341,7 +341,7 @@ static void a_kernel_that_waits_in_vain_leaves(void **state)
 	ranks_must_pass(&options, wait_in_vain);
 }
 
-/* Rank 1 takes a sum for a maximum: nobody waits in vain, and yet it is found out. */
+/* Rank 1 takes a sum for a maximum: nobody waits in vain, and yet it is detected. */
 static void disagree(struct rank *rank)
 {
 	struct gpu gpu;
@@ -355,7 +355,7 @@ static void disagree(struct rank *rank)
 			rank->rank == 1 ? COLLET_MAX : COLLET_SUM, &how),
 		"not alike");
 	gpu_synchronize(&gpu, 0);
-	/* Whoever has found out tells the others as soon as it looks. */
+	/* A rank that has detected it tells the others as soon as it polls. */
 	rank_status(rank, collet_barrier(rank->comm, NULL), COLLET_ERR_MISMATCH, "what comes after");
 	rank_check(rank, strstr(collet_last_error(), "has called something else") != NULL, "%s", collet_last_error());
 	buffer_free(&buffer);
@@ -368,7 +368,7 @@ static void who_calls_something_else_is_found_out(void **state)
 	ranks_must_pass(&options, disagree);
 }
 
-/* Destroyed, or aborted, while a rank's stream has not come to its call. */
+/* Destroyed, or aborted, while a rank's stream has not reached its call. */
 static void leave_early(struct rank *rank)
 {
 	const bool aborts = *(const bool *)rank->options->context;

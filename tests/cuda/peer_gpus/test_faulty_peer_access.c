@@ -1,5 +1,5 @@
-/* A machine whose GPU reads or writes beside other processes' memory, or other GPUs', without any error: found out when
- * the communicator is made, said, and gone round by way of the host. */
+/* A machine whose GPU accesses wrong addresses in other processes' memory, or other GPUs', without any error. It is
+ * detected when the communicator is created, logged, and avoided by staging through the host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,11 +20,11 @@
 enum { COUNT = 3000 };
 
 struct row {
-	const char *astray;          /* FAKE_CUDA_ASTRAY of the leader, who opens the others' memory; NULL: none */
-	uint32_t wrong_own, wrong;   /* words that the leader finds, and each of the others */
+	const char *astray;          /* FAKE_CUDA_ASTRAY of the leader, which opens the others' memory; NULL: none */
+	uint32_t wrong_own, wrong;   /* wrong words found by the leader, and by each of the others */
 };
 
-/* What the library has logged: a process of its own may lose its stderr. */
+/* Reads what the library has logged; a process of its own may lose its stderr. */
 static void read_log(int file, char *text, size_t capacity)
 {
 	const ssize_t got = pread(file, text, capacity - 1, 0);
@@ -84,8 +84,8 @@ static void create(struct rank *rank)
 
 static void memory_that_is_not_what_it_seems_is_found_out(void **state)
 {
-	/* One bit of one word of each of two ranks: two bits that are the same in the leader's sum over three, of which
-	 * all get one wrong word, if they get any. */
+	/* One bit of one word is wrong for each of two ranks. In the leader's sum over three ranks these are the same
+	 * bit twice, so the other ranks get one wrong word each, if they get any. */
 	static const struct row rows[] = { { NULL, 0, 0 }, { "writes", 0, 1024 }, { "reads", 0, 1024 } };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct ranks_options options = {
@@ -101,21 +101,21 @@ static void one_wrong_bit_is_found_out(void **state)
 	ranks_must_pass(&options, create);
 }
 
-/* ---- Of GPUs that write to each other ---- */
+/* ---- GPUs that write to each other ---- */
 
 enum place { ALL, WORDS, QUICK_SLOTS, SLOTS };
 
 struct write_row {
 	const char *name;
 	uint32_t size;
-	uint32_t astray;             /* ranks whose GPU writes astray, a bit each: the last ones */
-	enum place place;            /* what of others' windows it does not get to */
-	bool hurry;                  /* what kernels wait for does not come, so that they wait until their time is up */
-	const char *words;           /* that is logged of one that writes astray, */
-	const char *two;             /* and where there are two */
+	uint32_t astray;             /* ranks whose GPU's writes are lost, a bit each: the last ones */
+	enum place place;            /* the part of others' windows that it cannot write */
+	bool hurry;                  /* kernels wait for data that never comes, until their time is up */
+	const char *words;           /* what is logged if one rank's writes are lost */
+	const char *two;             /* and if two ranks' are */
 };
 
-/* What FAKE_CUDA_ASTRAY is to be for it. */
+/* Describes it in the format of FAKE_CUDA_ASTRAY. */
 static bool describe(const struct write_row *row, const struct collet_window *window, char text[64])
 {
 	enum { PAGE = 4096, LANE = 1 };
@@ -130,7 +130,7 @@ static bool describe(const struct write_row *row, const struct collet_window *wi
 	return window->channels > LANE && first % PAGE == 0 && end % PAGE == 0;
 }
 
-/* Of the stand-in: one byte again and again. */
+/* The fake driver's UUIDs repeat one byte. */
 static const char *gpu_of(uint32_t rank, char name[64])
 {
 	int used = 0;
@@ -164,7 +164,7 @@ static void check_complaint(struct rank *rank, const struct write_row *row, cons
 		complaint);
 }
 
-/* A communicator that relies on windows tells what they are like; the next one is not to. */
+/* A communicator that uses windows logs their state; this one must not use them. */
 static void write_astray(struct rank *rank)
 {
 	const struct write_row *row = rank->options->context;

@@ -1,6 +1,6 @@
-/* Long messages from GPU to GPU: what the receiver cannot get at, or reads wrong, comes by way of the host after all,
- * and the log says so once; what it keeps open is bounded; and whoever is lost meanwhile is named. What they bring is
- * test_p2p.c's matter, and memory that was freed test_freed_memory.c's. */
+/* Long messages from GPU to GPU. If the receiver cannot access the sender's memory, or reads it wrong, the message is
+ * staged through the host, and the log says so once. The number of open mappings is bounded. A rank lost meanwhile is
+ * named. Contents are tested by test_p2p.c, and freed memory by test_freed_memory.c. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 #include "gpu.h"
 
 enum {
-	EAGER = 64 << 10,            /* bytes that are sent at once */
+	EAGER = 64 << 10,            /* bytes that are sent without asking first */
 	LONG = (3 << 20) + 7,
 	TAG = 5
 };
@@ -33,7 +33,7 @@ static uint8_t value_at(uint32_t seed, size_t i)
 	return (uint8_t)(seed * 89 + i * 7 + i / 251);
 }
 
-/* From each rank to the next one, of so many bytes, which lie `at` bytes into their allocations. */
+/* Sends from each rank to the next, `bytes` bytes at offset `at` of their allocations. */
 static collet_status pass_on(struct gpu *gpu, struct buffer *sent, size_t at, size_t bytes, uint32_t seed)
 {
 	struct rank *rank = gpu->rank;
@@ -73,12 +73,13 @@ static bool pass_right(struct gpu *gpu, struct buffer *sent, size_t at, size_t b
 /* The context of a run's options. */
 struct world {
 	bool own;                    /* each rank has a GPU of its own */
-	const char *failure;         /* FAKE_CUDA_FAIL of rank 1 once all are there; calls before count, too: three
-	                                copies, and two allocations */
-	const char *words;           /* that rank 1 logs, once */
-	bool ends;                   /* the communicator does; else it comes by way of the host, */
-	uint32_t times;              /* that often, and then from GPU to GPU; */
-	bool both;                   /* so does what it sends */
+	/* FAKE_CUDA_FAIL of rank 1, set once all are there. Earlier calls count, too: three copies, and two
+	 * allocations. */
+	const char *failure;
+	const char *words;           /* logged by rank 1, once */
+	bool ends;                   /* the communicator ends; otherwise messages are staged */
+	uint32_t times;              /* so many times, and afterwards go from GPU to GPU */
+	bool both;                   /* the messages that it sends, too */
 };
 
 /* All on the first GPU, or each on its own. */
@@ -92,7 +93,7 @@ static bool start(struct gpu *gpu, struct rank *rank)
 	return start_on(gpu, rank, false);
 }
 
-/* ---- Wherever it lies ---- */
+/* ---- Alignment ---- */
 
 static void pass_unaligned(struct rank *rank)
 {
@@ -126,7 +127,7 @@ static void any_bytes_of_an_allocation_are_copied(void **state)
 	}
 }
 
-/* ---- What is kept open ---- */
+/* ---- Open mappings ---- */
 
 static void pass_many(struct rank *rank)
 {
@@ -156,7 +157,7 @@ static void no_more_is_kept_open_than_there_is_room_for(void **state)
 	ranks_must_pass(&options, pass_many);
 }
 
-/* Memory that travels by descriptor, whose receiver has lost what it had open of it. */
+/* Memory that is passed by descriptor, whose receiver has lost its mapping. */
 static void lose_descriptors(struct rank *rank)
 {
 	enum { BYTES = 2 << 20 };
@@ -186,9 +187,9 @@ static void a_descriptor_that_is_lost_is_sent_again(void **state)
 	ranks_must_pass(&options, lose_descriptors);
 }
 
-/* ---- What goes wrong ---- */
+/* ---- Errors ---- */
 
-/* How often words are in what the process has logged, which may lose its stderr. */
+/* How often words occur in the process's log, which may lose its stderr. */
 static unsigned times_logged(int log, const char *words)
 {
 	char text[8192];
@@ -267,13 +268,13 @@ static bool find(struct gpu *gpu, void *slot, const char *name)
 /* ---- A driver that dies behind the copy ---- */
 
 struct death {
-	const char *call;            /* of rank 1, which receives: this one fails, */
-	unsigned nth;                /* of those to come, and whatever is called after it */
+	const char *call;            /* this call of rank 1, the receiver, fails */
+	unsigned nth;                /* counted from now, and every call after it */
 	bool own;                    /* each rank has a GPU of its own */
 };
 
-/* Nothing works in rank 1 from then on, so that it can neither find out whether the copy is over nor have it stopped;
- * what it had of the driver's it cannot give back. */
+/* Nothing works in rank 1 from then on. So it cannot find out whether the copy is over, nor stop it, nor free its
+ * driver objects. */
 static void die_behind(struct rank *rank)
 {
 	const struct death *death = rank->options->context;
@@ -308,7 +309,7 @@ static void die_behind(struct rank *rank)
 	rank_destroy(rank);
 	rank_check(rank, collet_clock_ns() - began_ns < SOON_NS, "%s: destroying took %lld ms", death->call,
 		(long long)(collet_clock_ns() - began_ns) / 1000000);
-	/* The copy may be under way yet: what it reads and writes is there. */
+	/* The copy may still run: the memory that it reads and writes exists. */
 	rank_check(rank, settle(), "%s: streams are stuck", death->call);
 	fail_at(0, CU_OK, false);
 	buffer_free(&buffer);
@@ -317,7 +318,7 @@ static void die_behind(struct rank *rank)
 
 static void a_driver_that_dies_behind_a_copy_is_named_on_both_ranks(void **state)
 {
-	/* The copy, after those of the test; the mark of its end; and the question whether that has passed. */
+	/* The copy, after those of the test; recording its event; and querying that. */
 	static const struct death deaths[] = {
 		{ "cuMemcpyAsync", 5 }, { "cuEventRecord", 1 }, { "cuEventQuery", 1 },
 		{ "cuMemcpyAsync", 5, .own = true }, { "cuEventRecord", 1, .own = true },
@@ -331,7 +332,7 @@ static void a_driver_that_dies_behind_a_copy_is_named_on_both_ranks(void **state
 	}
 }
 
-/* What rank 1 opens is not quite what it seems; it leads nobody, so nobody has found out before. */
+/* Rank 1 reads opened memory wrong. It is no leader, so nobody has detected it before. */
 static void read_astray(struct rank *rank)
 {
 	struct gpu gpu;
@@ -379,18 +380,18 @@ static void by_way_of_the_host_is_what_may_be_asked_for(void **state)
 	ranks_must_pass(&options, pass_two);
 }
 
-/* ---- Who is lost ---- */
+/* ---- Lost ranks ---- */
 
 enum loss { DIES, ABORTS, LEAVES_IT, LOSSES };
 
 struct lost {
-	bool sender;                 /* that is rank 1 */
-	bool matched;                /* in the middle of the copy, which is not over for the receiver; else before
-	                                there is a receive */
+	bool sender;                 /* rank 1 sends */
+	/* in the middle of the copy, which never completes for the receiver; otherwise before a receive is posted */
+	bool matched;
 	enum loss how;
 };
 
-/* Rank 1 is lost; LEAVES_IT: it never calls, and rank 0's time is up. */
+/* Rank 1 is lost; LEAVES_IT: it never calls, and rank 0 times out. */
 static void lose_one(struct rank *rank)
 {
 	const struct lost *lost = rank->options->context;

@@ -1,5 +1,5 @@
-/* How a call of so many bytes is cut for kernels: small ones with flags between the bytes, large ones over several
- * channels, in pieces that fit a window's slots. */
+/* How a call of a given size is divided for kernels: small ones use the LL protocol, large ones several channels, with
+ * segments that fit a window's slots. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ struct row {
 	uint32_t size;
 	const char *algorithm;
 	uint64_t bytes;
-	uint32_t piece_bytes, wanted;        /* by the caller; 0: as it likes */
+	uint32_t piece_bytes, wanted;        /* set by the caller; 0: default */
 	bool quick;
 	uint32_t channels;
 	uint64_t piece;

@@ -1,6 +1,6 @@
-/* Ranks of several hosts, which share a GPU there or have one each: what leaders have for each other is combined, and
- * what comes of it handed out, by the leaders' GPUs; on every rank it is, byte for byte, what `hierarchical` gives in
- * the hosts' memory (of a reduce, where no order can change it). Hosts are made by COLLET_HOST_ID, and have different
+/* Ranks of several hosts, which share a GPU there or have one each. The leaders' GPUs combine what leaders exchange,
+ * and copy the result to the local ranks. On every rank it equals, byte for byte, what `hierarchical` gives in host
+ * memory (for a reduce, where no order can change it). Hosts are simulated by COLLET_HOST_ID, and have different
  * numbers of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,8 +27,8 @@ static bool call_on_gpu(struct gpu *gpu, const struct row *row, const void *send
 		rank_ok(rank, collet_comm_error(rank->comm), "the error");
 }
 
-/* On the host, then on the GPU, from and to buffers that hold the same at first. in_place: recv is in send, or send in
- * recv, whichever is the larger. */
+/* Calls on the host, then on the GPU, with buffers of equal contents. in_place: recv is in send, or send in recv,
+ * whichever is larger. */
 static void compare(struct gpu *gpu, const struct row *row, const struct buffer *send, const struct buffer *recv)
 {
 	struct rank *rank = gpu->rank;
@@ -48,7 +48,7 @@ static void compare(struct gpu *gpu, const struct row *row, const struct buffer 
 	hosts_fill(row, from + send_at, sides.send, rank->rank + (uint32_t)row->count);
 	bool fine = rank_check(rank, buffer_write(recv, to) && (in_place || buffer_write(send, from)), "writing");
 	fine = fine && rank_ok(rank, hosts_call(rank, row, from + send_at, to + recv_at, &how), "on the host");
-	/* Who does not lead copies nothing. */
+	/* Ranks that are not leaders copy nothing. */
 	if (!row->mixed && !hosts_leads(rank, world))
 		setenv("FAKE_CUDA_FAIL", "cuMemcpyAsync:0:1", 1);
 	fine = fine && call_on_gpu(gpu, row, send->first + send_at, recv->first + recv_at);
@@ -61,7 +61,7 @@ static void compare(struct gpu *gpu, const struct row *row, const struct buffer 
 	free(from), free(on_gpu);
 }
 
-/* With every root. All have the same buffers: the leader keeps those of others open, and the stand-in few. */
+/* With every root. All use the same buffers: the leader keeps those of others open, and the fake driver allows few. */
 static void compare_all(struct gpu *gpu, struct row row, size_t number)
 {
 	struct rank *rank = gpu->rank;
@@ -152,14 +152,14 @@ static void bits_are_those_of_the_hosts_hierarchical(void **state)
 	}
 }
 
-/* ---- In which order a reduce-scatter's operands are ---- */
+/* ---- The order of a reduce-scatter's operands ---- */
 
 static float operand(uint32_t rank, uint64_t element)
 {
 	return (float)((rank * 7919 + element * 104729) % 1000003) / 997;
 }
 
-/* As a leader adds them: of a host, in order of rank. */
+/* As a leader adds them: the host's, in order of rank. */
 static float host_sum(const struct world *world, char host, uint64_t element)
 {
 	float sum = 0;
@@ -173,7 +173,7 @@ static float host_sum(const struct world *world, char host, uint64_t element)
 	return sum;
 }
 
-/* Hosts from the one after this rank's on, round to it; their order is that of their lowest ranks. */
+/* Hosts in ring order, from the one after this rank's; they are numbered by their lowest ranks. */
 static float ring_sum(const struct world *world, uint32_t rank, uint64_t element)
 {
 	char ring[RANKS_MOST + 1] = "";
@@ -233,9 +233,9 @@ static void a_reduce_scatter_adds_hosts_in_a_ring(void **state)
 	}
 }
 
-/* ---- Other ways ---- */
+/* ---- Other call paths ---- */
 
-/* An all-reduce made of the two, in place, again and again; mixed with one in no graph. */
+/* An all-reduce made of the two, in place, repeatedly; mixed with one without a graph. */
 static void replay(struct rank *rank)
 {
 	const uint32_t launches = ranks_are_slow() ? 20 : 100;
@@ -280,7 +280,7 @@ static void a_graph_goes_by_hosts_at_each_launch(void **state)
 	}
 }
 
-/* What is not combined inside hosts goes as it always has, and in its turn. */
+/* Collectives that are not combined within hosts take the usual path, and keep their order. */
 static void go_in_turn(struct rank *rank)
 {
 	enum { ROUNDS = 6 };
@@ -313,7 +313,7 @@ static void other_calls_go_by_way_of_the_host(void **state)
 	ranks_must_pass(&options, go_in_turn);
 }
 
-/* ---- What a plan says ---- */
+/* ---- Plans ---- */
 
 static void plan_is(struct rank *rank, const char *collective, uint64_t count, const char *asked, const char *way,
 	const char *algorithm)
@@ -332,7 +332,7 @@ static void plan_is(struct rank *rank, const char *collective, uint64_t count, c
 		plan.gpu_memory_ns);
 }
 
-/* Which algorithm is chosen is the tuning's affair; the way goes with it. */
+/* The tuning chooses the algorithm, and the call path follows. */
 static void chosen_plan_fits(struct rank *rank, const char *collective, uint64_t count, bool alone)
 {
 	collet_plan plan;

@@ -1,5 +1,5 @@
-/* Ranks of several hosts, of which each has a GPU that its ranks share: what one of them lacks, all others are told,
- * and whatever else ends the communicator, too. */
+/* Ranks of several hosts, each with a GPU that its ranks share. If one of them fails, all others are told, and so they
+ * are of whatever else ends the communicator. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,7 +13,8 @@
 #include "losses.h"
 #include "sample.h"
 
-/* Of so many rows; one at least. Each starts four or five processes that use a GPU, which sanitizers make slow. */
+/* True if this row is in the sample; at least one is. Each starts four or five processes that use a GPU, which
+ * sanitizers make slow. */
 static bool is_taken(uint64_t row, uint64_t rows)
 {
 	return row == sample_from(0) % rows || sample_has(row);
@@ -31,7 +32,7 @@ static void fail_once(struct rank *rank)
 	if (!hosts_begin(&gpu, rank) || !gpu_make(&gpu, &buffer, rank->size * LARGE, 1))
 		return;
 	rank_post(rank, 0);
-	rank_await(rank, 0, rank->size);  /* else it may fail while others are about to begin */
+	rank_await(rank, 0, rank->size);  /* otherwise it may fail while others are about to begin */
 	if (rank->rank == 0)
 		setenv("FAKE_CUDA_FAIL", world->fail, 1);
 	rank_status(rank,
@@ -65,7 +66,8 @@ static void a_leaders_failure_is_everybodys(void **state)
 	}
 }
 
-/* One dies instead of calling, while the others call: leaders among them have brought their hosts' blocks, and wait. */
+/* One rank dies instead of calling, while the others call. Leaders among them have gathered their hosts' blocks, and
+ * wait. */
 static void lose_one(struct rank *rank)
 {
 	const struct world *world = rank->options->context;
@@ -84,7 +86,7 @@ static void lose_one(struct rank *rank)
 	if (rank->rank == world->lost)
 		raise(SIGKILL);
 	collet_status status = hosts_call(rank, &row, send, recv, &how);
-	/* Who awaits nothing of anybody may be through before it hears of it. */
+	/* A rank that waits for nobody may complete before it hears of it. */
 	while (row.kind == BROADCAST && status == COLLET_OK)
 		status = hosts_call(rank, &row, send, recv, &how);
 	rank_status(rank, status, COLLET_ERR_PEER_LOST, "the call");
@@ -97,7 +99,7 @@ static void lose_one(struct rank *rank)
 
 static void whoever_dies_is_named_on_every_host(void **state)
 {
-	/* A follower, a leader, and one that is alone. */
+	/* A follower, a leader, and a rank that is alone. */
 	static const struct world worlds[] = {
 		{"aabbc", .kind = ALLGATHER, .lost = 1},
 		{"aabbc", .kind = ALLGATHER, .lost = 2},
@@ -152,7 +154,7 @@ static void die_in_graphs(struct rank *rank)
 
 static void a_rank_that_dies_leaves_no_hosts_graph_stuck(void **state)
 {
-	/* It is a leader, a follower, and alone. */
+	/* The rank is a leader, a follower, and alone. */
 	static const struct world worlds[] = { { .hosts = "aabb" }, { .hosts = "aaab" }, { .hosts = "aabcc" } };
 	const size_t count = sizeof(worlds) / sizeof(worlds[0]);
 	for (size_t w = 0; w < count; w++) {

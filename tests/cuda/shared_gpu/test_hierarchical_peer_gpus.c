@@ -1,5 +1,5 @@
-/* Ranks of several hosts with GPUs of their own: what a host's first rank reaches of the others' memory, be they
- * threads of its process or processes, and what becomes of hosts where its GPU reaches nothing. */
+/* Ranks of several hosts with GPUs of their own: which of the other local ranks' memory a host's first rank can access,
+ * if they are threads of its process or other processes, and what happens on hosts where its GPU can access none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,10 +16,10 @@
 #include "api/comm.h"
 #include "hierarchical.h"
 
-/* Whose part inside the host is the GPU's sends its leader where its buffers are, and no more. */
+/* A rank whose local part the GPU executes sends its leader a call descriptor, and no more. */
 enum { OFFER_MOST_BYTES = 8 << 10 };
 
-/* LARGE ones, in place, of every rank. */
+/* LARGE elements, in place, on every rank. */
 static bool sum(struct gpu *gpu, const struct buffer *buffer, cu_stream stream)
 {
 	struct rank *rank = gpu->rank;
@@ -86,7 +86,7 @@ static void reach(struct rank *rank)
 
 static void a_leader_reaches_threads_and_processes(void **state)
 {
-	/* Of RANKS_MIXED even ranks are threads of this process, odd ones processes. */
+	/* Of RANKS_MIXED, even ranks are threads of this process, odd ones processes. */
 	static const struct {
 		struct world world;
 		enum ranks_mode mode;
@@ -103,16 +103,16 @@ static void a_leader_reaches_threads_and_processes(void **state)
 	}
 }
 
-/* ---- Memory out of reach ---- */
+/* ---- Inaccessible memory ---- */
 
-/* What the library has logged: a process of its own may lose its stderr. */
+/* Reads what the library has logged; a process of its own may lose its stderr. */
 static void read_log(int file, char *text, size_t capacity)
 {
 	const ssize_t got = pread(file, text, capacity - 1, 0);
 	text[got > 0 ? got : 0] = '\0';
 }
 
-/* The GPUs of host a do not reach each other. */
+/* The GPUs of host a cannot access each other. */
 static void go_without(struct rank *rank)
 {
 	const struct world *world = rank->options->context;

@@ -1,7 +1,6 @@
-/* Ranks that share a GPU, or processes that share some of several: what the leader's one launch gives is, byte for
- * byte, what the host gives by the algorithm with its order of operands; for every call, dtype and operation, in place
- * or not, with buffers on the GPU, on the host and on both; and it is as careful about ranks that disagree, die and
- * abort. */
+/* Ranks that share a GPU, or processes that share some of several. The leader's one launch gives the same bytes as the
+ * host with the algorithm of the same order of operands. Covers every call, dtype and operation, in place or not, with
+ * buffers on the GPU, on the host and on both, and ranks that disagree, die and abort. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 #include "ranks.h"
 #include "row_calls.h"
 
-/* The program's GPU first, so that the communicator knows of it. Where there is no second one, all share the first. */
+/* The program's GPU first, so that the communicator knows of it. Without a second GPU, all share the first. */
 static bool start_on(struct rank *rank, struct program *program, int gpu)
 {
 	const bool started = program_start(program, gpu) || (gpu > 0 && program_start(program, 0));
@@ -40,31 +39,31 @@ static void end(struct rank *rank, struct program *program)
 static const uint64_t counts[] = { 1, 3, 16, 257, 1000 };
 
 struct task {
-	uint32_t share;              /* every so manieth row is run */
-	const char *gpus;            /* a digit a rank: the GPU that it has */
+	uint32_t share;              /* one row in `share` is run */
+	const char *gpus;            /* one digit per rank: its GPU */
 	uint64_t seed;
 };
 
 static bool run_row(struct rank *rank, const struct program *program, const struct streams *streams, cu_stream stream,
 	const struct row *row, uint64_t mixed)
 {
-	/* Alike on all ranks where all share it, so that both kinds come often. */
+	/* The same on all ranks if all share the GPU, so that both kinds are frequent. */
 	const bool all_on_gpu = mixed & 3, reduces = call_infos[row->call].reduces;
 	const uint64_t own = rows_mix(mixed, rank->rank), before = rank_uses(rank, ":direct");
-	/* By way of the host another algorithm may be chosen. */
+	/* A call that is staged may use another algorithm. */
 	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1), .recv_on_gpu = all_on_gpu || (own & 2),
 		.in_place = own & 4, .request = (own & 24) == 8, .stream = own & 16 ? stream : NULL, .streams = streams,
 		.algorithm = !all_on_gpu && reduces ? "direct" : NULL };
 	if (!row_matches_host(rank, program, row, &way))
 		return false;
-	/* What reduces has been called on the host by the algorithm of this name, too. A call on a stream is counted
-	 * after the stream has passed it. */
+	/* Reductions were also called on the host, with the algorithm of this name. A call on a stream is counted after
+	 * the stream has passed it. */
 	const uint64_t calls = rank_uses(rank, ":direct") - before;
 	return rank_check(rank, !all_on_gpu || way.stream || calls >= 1 + (uint64_t)reduces, "not done directly: %s",
 		rank->report->doing);
 }
 
-/* Whatever is drawn: some row goes directly. */
+/* Whatever is drawn, at least one row uses the shared GPU. */
 static bool run_certain_row(struct rank *rank, const struct program *program, const struct streams *streams)
 {
 	static const struct row row = { .call = CALL_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM,
@@ -123,7 +122,7 @@ static void every_call_gives_what_the_host_gives(void **state)
 	}
 }
 
-/* ---- Which way it goes ---- */
+/* ---- Call paths ---- */
 
 enum { ELEMENTS = 5000 };
 
@@ -153,7 +152,7 @@ static void check_sum(struct rank *rank, const struct buffer *buffer, float expe
 	free(values);
 }
 
-/* Several calls of each kind under way at once: those that are held keep their place. */
+/* Several calls of each kind in progress at once: those that are deferred keep their order. */
 static void choose(struct rank *rank)
 {
 	struct program program;
@@ -206,8 +205,8 @@ static void each_call_goes_the_way_that_all_can(void **state)
 		}
 }
 
-/* Whose buffers are the host's awaits no verdict: it runs ahead of a leader that comes late, further than there is room
- * for its messages; now and then its own buffer, or the leader's, is the GPU's. */
+/* A rank whose buffers are host memory expects no decision. It runs ahead of a slow leader, further than there is room
+ * for its messages. Now and then its own buffer, or the leader's, is GPU memory. */
 static void run_ahead(struct rank *rank)
 {
 	enum { CALLS_AHEAD = 400 };
@@ -270,14 +269,14 @@ static void a_part_of_the_ranks_has_its_own_leader(void **state)
 	ranks_must_pass(&options, split);
 }
 
-/* ---- When something fails ---- */
+/* ---- Failures ---- */
 
 struct failure {
 	const char *fail;            /* FAKE_CUDA_FAIL, of every rank, or of the leader alone */
 	bool connecting, leader;
 };
 
-/* Whatever the driver refuses, the call is done by way of the host, and the next one too, or directly again. */
+/* Whatever the driver refuses, the call is staged, and so is the next one, or it uses the GPU again. */
 static void fail_once(struct rank *rank)
 {
 	const struct failure *failure = rank->options->context;
@@ -292,7 +291,7 @@ static void fail_once(struct rank *rank)
 		return;
 	if (fails && !failure->connecting)
 		setenv("FAKE_CUDA_FAIL", failure->fail, 1);
-	/* Whose order is the launch's, and which counts only if it is run on the host. */
+	/* It has the order of the launch, and counts only if the host executes it. */
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.algorithm = "two_shot";
 	rank_ok(rank, sum(rank, &gpu, &how), failure->fail);
@@ -330,7 +329,7 @@ static void what_the_driver_refuses_goes_by_way_of_the_host(void **state)
 enum { READY };
 
 struct loss {
-	uint32_t lost;               /* this rank does not call, but */
+	uint32_t lost;               /* this rank does something else than call */
 	enum { DIES, ABORTS, CALLS_ANOTHER, LEAVES, COMES_LATE } how;
 	collet_status status;        /* what the others get */
 };
@@ -409,7 +408,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
 		cmocka_unit_test(every_call_gives_what_the_host_gives),
 	};
-	/* Threads of one process would launch kernels of their own. */
+	/* Otherwise threads of one process would launch kernels of their own. */
 	setenv("COLLET_CUDA_LEADER", "1", 1);
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

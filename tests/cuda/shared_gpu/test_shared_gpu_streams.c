@@ -1,6 +1,5 @@
-/* Ranks that share a GPU, on streams: the leader does it in one launch, no stream copies anything, and graphs launch it
- * again and again; whatever cannot be done so goes by way of the host, and whatever ends the communicator leaves
- * streams going. */
+/* Ranks that share a GPU, on streams. The leader executes a call in one launch, no stream copies anything, and graphs
+ * repeat it. Calls that cannot be done so are staged, and whatever ends the communicator does not block the streams. */
 #include <dlfcn.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -34,14 +33,14 @@ static void end(struct gpu *gpu, struct buffer *buffer, cu_graph_exec exec)
 	gpu_end(gpu);
 }
 
-/* In place, on the stream, by an algorithm that counts only if the host does it. */
+/* In place, on the stream, with an algorithm that counts only if the host executes it. */
 static collet_status sum(struct gpu *gpu, const struct buffer *buffer)
 {
 	const collet_how how = { .stream = gpu->stream[0], .algorithm = "two_shot" };
 	return collet_allreduce(gpu->rank->comm, buffer->first, buffer->first, COUNT, COLLET_U32, COLLET_SUM, &how);
 }
 
-/* Hosts learn what the GPU has done a moment after their streams; a barrier comes behind that. */
+/* Hosts learn of a completed launch a moment after their streams; a barrier comes behind that. */
 static uint64_t uses_directly(struct rank *rank)
 {
 	rank_ok(rank, collet_barrier(rank->comm, NULL), "a barrier");
@@ -109,7 +108,7 @@ static void graphs_go_the_direct_way_again_and_again(void **state)
 		ranks_must_pass(&worlds[w], replay);
 }
 
-/* A capture is under way on one stream while a call on another is made, directly and by way of the host. */
+/* One stream is being captured while a call on another is made, on the shared GPU and staged. */
 static void capture_beside(struct rank *rank)
 {
 	static const char *const algorithms[] = { "two_shot", "ring" };
@@ -140,7 +139,7 @@ static void what_the_library_does_spoils_no_capture(void **state)
 	ranks_must_pass(&options, capture_beside);
 }
 
-/* What rank `from` gives `to`, as many elements as the other way, and where its blocks lie: with a gap before each. */
+/* Elements that rank `from` sends `to`, as many as the other way; each block has a gap before it. */
 static uint64_t block_count(uint32_t from, uint32_t to)
 {
 	return 40 + 3 * (from + to);
@@ -161,7 +160,7 @@ static uint32_t given(uint32_t from, uint32_t to, uint64_t element)
 	return 1000000 * (from + 1) + 1000 * to + (uint32_t)element;
 }
 
-/* All-to-alls, listed ones too, of which these ranks' are in place; the driver copies nothing meanwhile. */
+/* All-to-alls, v-forms too, which are in place on these ranks. The driver copies nothing meanwhile. */
 static void change_places(struct rank *rank)
 {
 	const uint32_t in_place = *(const uint32_t *)rank->options->context;
@@ -181,7 +180,7 @@ static void change_places(struct rank *rank)
 	setenv("FAKE_CUDA_FAIL", "cuMemcpyAsync:0:1", 1);
 	rank_ok(rank, collet_alltoallv(rank->comm, send.first, counts, displacements, to, counts, displacements,
 			      COLLET_U32, &how), "listed");
-	/* And back: what each has got goes where it came from. */
+	/* And back: what each has received returns to its origin. */
 	rank_ok(rank, collet_alltoallv(rank->comm, to, counts, displacements, to, counts, displacements, COLLET_U32,
 			      &how), "listed, back");
 	rank_ok(rank, collet_alltoallv(rank->comm, to, counts, displacements, to, counts, displacements, COLLET_U32,
@@ -211,9 +210,9 @@ static void blocks_change_places_directly(void **state)
 	}
 }
 
-/* ---- Who tells the streams ---- */
+/* ---- Who signals the streams ---- */
 
-/* As start(), with a function of the stand-in's own, for *slot. */
+/* As start(), with a function of the fake driver for *slot. */
 static bool start_with_fake(struct rank *rank, struct gpu *gpu, struct buffer *buffer, void *slot, const char *name)
 {
 	if (!start(rank, gpu, buffer))
@@ -225,8 +224,8 @@ static bool start_with_fake(struct rank *rank, struct gpu *gpu, struct buffer *b
 
 enum { TOLD = 60 };
 
-/* Hosts that told streams would have to ask the driver about each launch; the leader asks now and then, of one that it
- * has not seen end. */
+/* If hosts signalled the streams, they would have to poll the driver for each launch. The leader polls now and then,
+ * for launches whose end it has not seen. */
 static void be_told(struct rank *rank)
 {
 	struct gpu gpu;
@@ -252,9 +251,10 @@ static void the_gpu_tells_streams_that_a_call_is_done(void **state)
 	ranks_must_pass(&options, be_told);
 }
 
-/* ---- By way of the host ---- */
+/* ---- Staged calls ---- */
 
-/* One rank's buffer is the host's, in a graph and without; the others' are the GPU's. Then all go directly again. */
+/* One rank's buffer is host memory, in a graph and without; the others' are GPU memory. Then all use the shared GPU
+ * again. */
 static void mix(struct rank *rank)
 {
 	const bool on_host = rank->rank == rank->size - 1;
@@ -296,13 +296,14 @@ static void what_is_mixed_goes_by_way_of_the_host(void **state)
 		ranks_must_pass(&worlds[w], mix);
 }
 
-/* What a driver refuses of the leader. */
+/* What the leader's driver refuses. */
 struct refused {
 	const char *fail;
-	uint32_t direct;             /* 1: the call is the GPU's all the same, and hosts tell streams that it is done */
+	uint32_t direct;             /* 1: the GPU executes the call anyway, and hosts signal streams */
 };
 
-/* The stream gets to the call when it is there as a whole: so rank 0's words before it are one, that it has passed. */
+/* The stream reaches the call when all of it is queued: so rank 0's words before it are only the one that it has
+ * passed. */
 static void call_held(struct gpu *gpu, const struct buffer *buffer, collet_dtype dtype, const char *algorithm,
 	const char *what)
 {
@@ -347,9 +348,9 @@ static void what_the_driver_refuses_goes_by_way_of_the_host(void **state)
 	}
 }
 
-/* ---- What goes wrong ---- */
+/* ---- Errors ---- */
 
-/* A call that goes by way of the host. Nobody is told but the communicator, and the streams go on. */
+/* A staged call. Only the communicator is told, and the streams continue. */
 static void fail_late(struct rank *rank)
 {
 	const char *fail = rank->options->context;
@@ -369,7 +370,7 @@ static void fail_late(struct rank *rank)
 
 static void what_the_driver_refuses_too_late_ends_the_communicator(void **state)
 {
-	/* It cannot be copied from; nor to, after three copies of the test at creation. */
+	/* Copying from it fails; and copying to it, after three copies of the test at creation. */
 	static const char *const faults[] = { "cuMemcpyAsync:0:700", "cuMemcpyAsync:5:700" };
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
 		const struct ranks_options options = {
@@ -378,14 +379,14 @@ static void what_the_driver_refuses_too_late_ends_the_communicator(void **state)
 	}
 }
 
-/* The leader's program has freed its buffer when the kernel comes to it. Nobody's host waits for that kernel. */
+/* The leader's program has freed its buffer when the kernel runs. No host waits for that kernel. */
 static void fault_late(struct rank *rank)
 {
 	struct gpu gpu;
 	struct buffer buffer = { 0 };
 	if (!start(rank, &gpu, &buffer))
 		return;
-	/* From here on nothing is mapped where the buffer has been. */
+	/* From here on nothing is mapped at the buffer's address. */
 	rank_ok(rank, sum(&gpu, &buffer), "before");
 	gpu_synchronize(&gpu, 0);
 	if (rank->rank == 0) {
@@ -397,7 +398,7 @@ static void fault_late(struct rank *rank)
 			sched_yield();
 		rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_SYSTEM, "the leader's");
 		rank_destroy(rank);
-		rank->leaks = true; /* what the driver does not take back any more */
+		rank->leaks = true; /* what the driver does not free any more */
 		return;
 	}
 	rank_ok(rank, sum(&gpu, &buffer), "the call");
@@ -414,10 +415,10 @@ static void a_fault_after_the_launch_leaves_no_stream_stuck(void **state)
 
 struct death {
 	uint32_t lost;
-	bool quiet;                  /* nothing is under way then */
+	bool quiet;                  /* nothing is in progress then */
 };
 
-/* One rank is killed among the launches; the others' go on, and pass. */
+/* One rank is killed during the launches; the others' launches complete. */
 static void lose_one(struct rank *rank)
 {
 	const struct death *death = rank->options->context;
@@ -470,7 +471,7 @@ static void whoever_is_lost_ends_calls_on_streams(void **state)
 	losses_must_be_told(&options, &call, LOSS_ON_STREAM);
 }
 
-/* All streams have come to the call, and the leader's GPU never gets to it. */
+/* All streams have reached the call, and the leader's GPU never executes it. */
 static void hold_the_gpu(struct rank *rank)
 {
 	struct gpu gpu;
@@ -483,7 +484,7 @@ static void hold_the_gpu(struct rank *rank)
 	rank_post(rank, 0);
 	rank_await(rank, 0, rank->size);
 	hold(true);
-	/* On a busy machine, too, all ranks' streams have come to it long before. */
+	/* Even on a busy machine, all ranks' streams have reached it long before. */
 	const collet_how how = { .stream = gpu.stream[0], .timeout_ns = INT64_C(3) * 1000 * 1000 * 1000 };
 	rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM, &how),
 		"on a stream");
@@ -501,7 +502,7 @@ static void a_gpu_that_never_gets_to_a_call_is_told_of(void **state)
 	ranks_must_pass(&options, hold_the_gpu);
 }
 
-/* Rank 0's stream is held up: its calls return all the same. Others' are destroyed with calls under way. */
+/* Rank 0's stream is held up: its calls return all the same. Others' are destroyed with calls in progress. */
 static void go_early(struct rank *rank)
 {
 	struct gpu gpu;
@@ -525,8 +526,8 @@ static void calls_return_at_once_and_communicators_go_when_streams_have_passed(v
 	ranks_must_pass(&options, go_early);
 }
 
-/* The last rank destroys a communicator with a call under way, to which rank 0's stream has not come: whatever the
- * others hear of first, its going or that call's end, they are told who it was and what. */
+/* The last rank destroys a communicator with a call in progress that rank 0's stream has not reached. Whichever the
+ * others learn of first, the departure or that call's end, they are told who it was and what it called. */
 static void leave_with_a_call(struct rank *rank)
 {
 	struct gpu gpu;
@@ -535,7 +536,7 @@ static void leave_with_a_call(struct rank *rank)
 		return;
 	if (rank->rank == 0)
 		gpu_hold(&gpu, 0, 0);
-	/* The stream of the one that leaves is at the call when this word is there, or almost. */
+	/* When this word is set, the leaving rank's stream has reached the call, or almost. */
 	gpu.cuda.cuStreamWriteValue32_v2(gpu.stream[0], gpu_gate(&gpu, 1), 1, 0);
 	rank_ok(rank, sum(&gpu, &buffer), "on a stream");
 	rank_post(rank, 0);
@@ -569,7 +570,7 @@ static void who_leaves_with_a_call_under_way_is_named(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		/* What ranks that are threads do counts for FAKE_CUDA_FAIL: they come last. */
+		/* Calls of ranks that are threads count for FAKE_CUDA_FAIL: these come last. */
 		cmocka_unit_test(what_the_driver_refuses_too_late_ends_the_communicator),
 		cmocka_unit_test(what_the_driver_refuses_goes_by_way_of_the_host),
 		cmocka_unit_test(a_fault_after_the_launch_leaves_no_stream_stuck),
@@ -584,7 +585,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(graphs_go_the_direct_way_again_and_again),
 		cmocka_unit_test(what_is_mixed_goes_by_way_of_the_host),
 	};
-	/* Threads of one process would launch kernels of their own. */
+	/* Otherwise threads of one process would launch kernels of their own. */
 	setenv("COLLET_CUDA_LEADER", "1", 1);
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

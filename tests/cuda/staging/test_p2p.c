@@ -1,9 +1,9 @@
-/* Messages of GPU memory: from and to either kind of memory they bring what was sent and leave the rest alone; long
- * ones need no more page-locked memory than some cells, and are copied while they travel; and whatever becomes of one,
- * what it had is free for the next.
+/* Messages of GPU memory. From and to either kind of memory, they deliver what was sent and leave the rest alone. Long
+ * ones need no more page-locked memory than some cells, and are copied while they travel. However a message ends, its
+ * resources are free for the next.
  *
- * By way of the host's memory, since ranks whose program has not used a GPU when they meet know of none. "ipc-get": the
- * same of ranks that have, so long messages between GPUs go past it. */
+ * They are staged through the host, since ranks whose program has not used a GPU when they are created know of none.
+ * "ipc-get": the same for ranks that have, so that long messages between GPUs bypass the host. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 enum {
 	CELL = (512 << 10) / sizeof(uint32_t), /* elements */
 	CELLS = 8,
-	EAGER = (64 << 10) / sizeof(uint32_t), /* sent at once, without asking */
+	EAGER = (64 << 10) / sizeof(uint32_t), /* sent without asking first */
 	LONG = 11 * CELL + 77,
 	SENTINEL = 0x5a5a5a5a,
 	TAG = 5, NEXT_TAG = 6
@@ -28,7 +28,7 @@ enum {
 
 static bool pulled;
 
-/* A GPU: the first one, or, if the options say so, each rank its own. */
+/* Starts the first GPU, or, if the options say so, each rank's own. */
 static bool begin_on(struct gpu *gpu, struct rank *rank, bool own)
 {
 	return gpu_start_on(gpu, rank, own ? (int)rank->rank : 0) && (!pulled || rank_create(rank));
@@ -45,7 +45,7 @@ static void must_pass(struct ranks_options options, ranks_body *body)
 	ranks_must_pass(&options, body);
 }
 
-/* In every mode, over shm and tcp: of these a sample has one at least. */
+/* In every mode, over shm and tcp; a sample has at least one of these. */
 static void must_pass_everywhere(struct ranks_options options, ranks_body *body)
 {
 	enum { MODES = 3, RUNS = 2 * MODES };
@@ -61,7 +61,7 @@ static void must_pass_everywhere(struct ranks_options options, ranks_body *body)
 	}
 }
 
-/* Bytes of messages that have come to this rank, or left it, from GPU to GPU; and all others that have. */
+/* Bytes of this rank's messages that went from GPU to GPU, and of all others. */
 static uint64_t bytes_moved(struct rank *rank, uint64_t *others)
 {
 	collet_stat rows[64];
@@ -83,13 +83,13 @@ static uint64_t bytes_moved(struct rank *rank, uint64_t *others)
 
 /* ---- Buffers ---- */
 
-/* Another one in each place, so that nothing can be astray. */
+/* Each place has another value, so that misplaced data is found. */
 static uint32_t value_at(uint32_t seed, uint64_t i)
 {
 	return seed * 2654435761u + (uint32_t)i * 40503u;
 }
 
-/* A buffer of `length`, of which the first count are seed's. */
+/* A buffer of `length` elements, of which the first `count` are from the seed. */
 static bool make(struct gpu *gpu, struct buffer *buffer, bool on_gpu, uint64_t length, uint64_t count, uint32_t seed)
 {
 	uint32_t *values = malloc(length * sizeof(*values) + 1);
@@ -101,7 +101,7 @@ static bool make(struct gpu *gpu, struct buffer *buffer, bool on_gpu, uint64_t l
 	return rank_check(gpu->rank, fine, "a buffer");
 }
 
-/* Its first count are seed's, and the rest nobody has touched. */
+/* True if the first `count` are from the seed, and the rest is untouched. */
 static bool holds(struct gpu *gpu, const struct buffer *buffer, uint64_t count, uint32_t seed)
 {
 	const uint64_t length = buffer->bytes / sizeof(uint32_t);
@@ -115,15 +115,15 @@ static bool holds(struct gpu *gpu, const struct buffer *buffer, uint64_t count, 
 	return fine;
 }
 
-/* ---- From and to either kind ---- */
+/* ---- From and to either kind of memory ---- */
 
 enum manner { BLOCKING, REQUEST, ON_STREAM, MANNERS };
 
 struct message {
-	uint64_t count, room;        /* elements: sent, and that the receiver has a place for */
+	uint64_t count, room;        /* elements: sent, and space at the receiver */
 	bool from_gpu, to_gpu;
 	enum manner manner;
-	bool unexpected;             /* it is there before it is asked for */
+	bool unexpected;             /* it arrives before it is received */
 };
 
 static bool finish(struct gpu *gpu, const struct message *message, collet_status status, collet_request **request)
@@ -190,7 +190,7 @@ static bool pass(struct gpu *gpu, const struct message *message, uint32_t seed)
 	rank_doing(rank, "%llu elements for %llu from the %s to the %s%s%s", (unsigned long long)message->count,
 		(unsigned long long)message->room, message->from_gpu ? "GPU" : "host",
 		message->to_gpu ? "GPU" : "host", manners[message->manner], message->unexpected ? ", unexpected" : "");
-	enum { NOTES = 4096 };       /* bytes, of announcements, answers and words */
+	enum { NOTES = 4096 };       /* bytes of control messages */
 	uint64_t others_before, others;
 	const uint64_t before = bytes_moved(rank, &others_before);
 	if (rank->rank > 1)
@@ -199,7 +199,7 @@ static bool pass(struct gpu *gpu, const struct message *message, uint32_t seed)
 		return false;
 	const uint64_t moved = bytes_moved(rank, &others) - before, bytes = message->count * sizeof(uint32_t);
 	const bool directly = pulled && message->from_gpu && message->to_gpu && message->count > EAGER;
-	/* The receiver may have had some of the next message already. */
+	/* The receiver may already have received part of the next message. */
 	return rank_check(rank, moved == (directly ? bytes : 0), "%s: %llu bytes from GPU to GPU", rank->report->doing,
 		       (unsigned long long)moved) &&
 	       rank_check(rank, rank->rank == 1 || others - others_before <= (directly ? 0 : bytes) + NOTES,
@@ -242,7 +242,7 @@ static void what_is_sent_comes_wherever_it_lies(void **state)
 
 /* ---- Many at a time ---- */
 
-/* A ring of ranks that all send before any receives, each to itself too, several messages of a tag. */
+/* A ring of ranks that all send before any receives, also to themselves, several messages with one tag. */
 static void all_at_once(struct rank *rank)
 {
 	enum { EACH = 3, PEERS = 2, ALL = EACH * PEERS };
@@ -289,7 +289,7 @@ static size_t locked_most(const struct gpu *gpu)
 	return most ? most() : SIZE_MAX;
 }
 
-/* With the ranks that are `far` away, both ways. */
+/* With the ranks at distance `far`, in both directions. */
 static bool exchange(struct gpu *gpu, uint32_t far, uint64_t count, cu_stream stream, collet_status wanted)
 {
 	struct rank *rank = gpu->rank;
@@ -310,15 +310,14 @@ static bool exchange(struct gpu *gpu, uint32_t far, uint64_t count, cu_stream st
 	return fine;
 }
 
-/* Longer than all cells together, several times; ThreadSanitizer takes most of its time for the pages that it keeps
- * beside these. */
+/* Several times longer than all cells. ThreadSanitizer needs most of its time for the pages that it keeps for them. */
 static uint64_t very_long(void)
 {
 	return (ranks_are_slow() ? UINT64_C(12) << 20 : UINT64_C(64) << 20) / sizeof(uint32_t);
 }
 
-/* To oneself the stand-in lets nobody past who would bring more than some cells to the host before any has gone the
- * other way. */
+/* In a message to itself, the fake driver blocks a rank that copies more than some cells to the host before any goes
+ * the other way. */
 static void exchange_long(struct rank *rank)
 {
 	struct gpu gpu;
@@ -332,7 +331,7 @@ static void exchange_long(struct rank *rank)
 		exchange(&gpu, far, very_long(), on_stream ? gpu.stream[0] : NULL, COLLET_OK);
 		unsetenv("FAKE_CUDA_IN_BEFORE_OUT");
 	}
-	/* Cells of a call each way, twice, and words for the stream. */
+	/* Two calls' cells in each direction, and words for the stream. */
 	rank_check(rank, locked_most(&gpu) < (size_t)(4 * CELLS + 2) * CELL * sizeof(uint32_t),
 		"%zu bytes have been page-locked", locked_most(&gpu));
 	gpu_end(&gpu);
@@ -373,7 +372,7 @@ static void truncate_some(struct rank *rank)
 				       COLLET_ERR_TRUNCATED, "recv") &&
 			       holds(&gpu, &buffer, 0, row);
 		buffer_free(&buffer);
-		/* What was brought for nobody is in nobody's way. */
+		/* What was copied for a truncated message does not block later ones. */
 		const struct message next = { .count = LONG, .room = LONG, .from_gpu = true, .to_gpu = true };
 		fine = fine && pass(&gpu, &next, 50 + row);
 	}
@@ -386,10 +385,10 @@ static void what_is_too_long_is_an_error_of_the_receive_alone(void **state)
 	must_pass_everywhere(options, truncate_some);
 }
 
-/* ---- In graphs ---- */
+/* ---- Graphs ---- */
 
-/* Long and short ones at each launch, between them some that are in no graph. With two ranks a launch brings everything
- * there and home again. */
+/* Long and short ones at each launch, and some without a graph in between. With two ranks, a launch sends everything
+ * there and back. */
 static void replay(struct rank *rank)
 {
 	enum { SHORT = 100, ROUNDS = 4 };
@@ -408,7 +407,7 @@ static void replay(struct rank *rank)
 	fine = fine && gpu_begin_capture(&gpu, 0);
 	for (int i = 0; i < 4 && fine; i++) {
 		struct buffer *pair = buffers[i % 2];
-		/* There, and on from there. */
+		/* There, and onwards from there. */
 		fine = rank_ok(rank, collet_sendrecv(rank->comm, pair[i / 2].first, counts[i % 2], next, TAG,
 					     pair[1 - i / 2].first, counts[i % 2], before, TAG, COLLET_U32, NULL, &how),
 			"captured");
@@ -441,7 +440,7 @@ static void a_graph_exchanges_at_each_launch(void **state)
 		must_pass(worlds[w], replay);
 }
 
-/* ---- What goes wrong ---- */
+/* ---- Errors ---- */
 
 struct failure {
 	const char *fail; /* FAKE_CUDA_FAIL of rank 0 */
@@ -465,8 +464,8 @@ static void fail_once(struct rank *rank)
 static void what_the_driver_refuses_is_said_on_both_sides(void **state)
 {
 	if (pulled)
-		skip();              /* another copy is the first one then: test_ipc_get.c */
-	/* Before all of the other's message can have gone, which would be its call's end. */
+		skip();              /* then another copy is the first one: test_ipc_get.c */
+	/* Before all of the peer's message can have left, which would complete its call. */
 	static const struct failure failures[] = {
 		{"cuMemcpyAsync:1:1", "copying a message from the GPU: CUDA_ERROR_INVALID_VALUE"},
 		{"cuMemcpyAsync:10:1", "copying a message"},
@@ -479,7 +478,7 @@ static void what_the_driver_refuses_is_said_on_both_sides(void **state)
 	}
 }
 
-/* Rank 1 dies in the middle of what it sends or receives. */
+/* Rank 1 dies in the middle of sending or receiving. */
 static void lose_one(struct rank *rank)
 {
 	enum { LOOKS = 20 };
@@ -493,7 +492,8 @@ static void lose_one(struct rank *rank)
 		return;
 	const bool receives = (rank->rank == 1) != sends;
 	if (pulled && receives)
-		setenv("FAKE_CUDA_FAIL", "cuEventQuery:0:600", 1);  /* its one copy is not over: CUDA_ERROR_NOT_READY */
+		/* its one copy is never complete: CUDA_ERROR_NOT_READY */
+		setenv("FAKE_CUDA_FAIL", "cuEventQuery:0:600", 1);
 	const uint32_t other = 1 - rank->rank;
 	rank_ok(rank, receives ? collet_recv(rank->comm, buffer.first, count, COLLET_U32, other, TAG, NULL, &how)
 			       : collet_send(rank->comm, buffer.first, count, COLLET_U32, other, TAG, &how),
@@ -527,7 +527,7 @@ static void a_rank_that_dies_is_named(void **state)
 	}
 }
 
-/* Nobody answers, rank 0's time is up, and both give up what they had begun; rank 1 without having waited for it. */
+/* Nobody answers, rank 0 times out, and both cancel what they had begun; rank 1 without having waited for it. */
 static void wait_in_vain(struct rank *rank)
 {
 	struct gpu gpu;

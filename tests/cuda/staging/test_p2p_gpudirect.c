@@ -1,6 +1,6 @@
-/* Messages of GPU memory that a transport reaches itself: it sends and receives long ones in place, where both ends
- * allow it, and whatever it does not take goes by way of the host's memory as ever. The transport is one of the tests'
- * own (transport/modules/kinds.c), which sees the pages of a dma-buf, as an adapter does. */
+/* Messages of GPU memory that a transport accesses directly. It sends and receives long ones in place, where both ends
+ * support it; everything else is staged through the host. The transport belongs to the tests
+ * (transport/modules/kinds.c): it sees the pages of a dma-buf, as an adapter does. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ enum { CELL = (512 << 10) / sizeof(uint32_t), SHORT = (64 << 10) / sizeof(uint32
 enum place { ON_HOST, ON_GPU, REGISTERED, PLACES };
 
 struct way {
-	const char *transport, *faulty; /* COLLET_FAULTY; "": as it comes */
+	const char *transport, *faulty; /* value of COLLET_FAULTY; "" */
 	bool reaches;
 };
 
@@ -41,8 +41,8 @@ static unsigned posted(struct rank *rank, const char *what)
 	return found;
 }
 
-/* Does it go from there, or into there, as it is? A receiver that is reached asks for all of it at once; a sender that
- * is not sends pieces of a cell each, of which one may be all there is. */
+/* True if it is sent, or received, in place. A receiver with GPUDirect asks for everything at once. A sender without
+ * sends segments of a cell each; there may be only one. */
 static bool is_in_place(const struct rank *rank, const struct message *message, bool sends)
 {
 	const struct way *way = rank->options->context;
@@ -124,7 +124,7 @@ static void pass_some(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-/* What is cut may be too short for a transport to take it from there. */
+/* A divided message may be too short for the transport to send it in place. */
 static void they_do_through_wrappers_that_cut_nothing(void **state)
 {
 	static const struct way ways[] = {
@@ -142,7 +142,7 @@ static void they_do_through_wrappers_that_cut_nothing(void **state)
 	unsetenv("COLLET_TRACE");
 }
 
-/* Where the GPU cannot be reached, and why is logged, registering changes nothing. */
+/* If the GPU's memory cannot be accessed, and the log says why, registering changes nothing. */
 static void pass_by_way_of_the_host(struct rank *rank)
 {
 	static const char *const lacks[] = {"dma-bufs", "ordered writes"};

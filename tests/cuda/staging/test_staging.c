@@ -1,6 +1,6 @@
-/* Calls on GPU memory, by way of the host's: every collective, with its buffers on the GPU, on the host (page-locked
- * there by the driver, or not), or one on each, gives what it gives on the host, byte for byte, and leaves the
- * rest of the buffers alone. */
+/* Calls on GPU memory that are staged through the host. Every collective, with its buffers on the GPU, on the host
+ * (page-locked or not), or one on each, gives the same bytes as on the host, and leaves the rest of the buffers
+ * alone. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void all_rows(struct rank *rank)
 				const bool pinned = how & 16;
 				const struct call_row row = {(enum call_kind)kind, counts[c], how & 1, how & 2, how & 4,
 					how & 8, NULL, NULL, .pinned = pinned};
-				if (pinned && (how & 3) == 3)  /* nothing is on the host */
+				if (pinned && (how & 3) == 3)  /* no buffer is on the host */
 					continue;
 				fine = call_matches_host(rank, &row, &program);
 			}
@@ -67,7 +67,7 @@ static void refuse(struct rank *rank)
 		COLLET_ERR_ARGUMENT, "more than there is");
 	rank_check(rank, strstr(collet_last_error(), "collet_allreduce: the buffer that is read: 404 bytes") != NULL,
 		"%s", collet_last_error());
-	/* Nothing of that has hurt the communicator. */
+	/* The communicator still works after all that. */
 	rank_ok(rank, collet_allreduce(rank->comm, gpu.first, gpu.first, 100, COLLET_F32, COLLET_SUM, NULL),
 		"afterwards");
 	buffer_free(&gpu);
@@ -82,12 +82,12 @@ static void what_cannot_be_done_is_refused(void **state)
 }
 
 struct failure {
-	const char *fail;    /* FAKE_CUDA_FAIL, of rank 0 */
+	const char *fail;    /* FAKE_CUDA_FAIL of rank 0 */
 	collet_status status;
 	const char *words;
 };
 
-/* On every rank alike, so that nobody waits for one that never came. */
+/* The same on every rank, so that none waits for one that does not call. */
 static void fail_once(struct rank *rank)
 {
 	const struct failure *failure = rank->options->context;
@@ -120,7 +120,7 @@ static void what_the_driver_refuses_is_an_error_of_that_call(void **state)
 		{ "cuMemcpyAsync:1:1", COLLET_ERR_SYSTEM, "copying a buffer from the GPU: CUDA_ERROR_INVALID_VALUE" },
 		{ "cuStreamSynchronize:2:700", COLLET_ERR_SYSTEM, "CUDA_ERROR_ILLEGAL_ADDRESS" },
 		{ "cuMemcpyAsync:2:1", COLLET_ERR_SYSTEM, "copying a result to the GPU" },
-		{ "cuMemHostRegister:1:2", COLLET_OK, NULL },  /* slower, and no error */
+		{ "cuMemHostRegister:1:2", COLLET_OK, NULL },  /* slower, but no error */
 	};
 	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
 		const struct ranks_options options = { .size = 2, .transport = "shm", .context = &failures[i] };
@@ -144,7 +144,7 @@ static void leave_pending(struct rank *rank)
 	rank_check(rank, program_end(&program), "another context is current than before");
 }
 
-/* Leaks nothing: looked at where memory is. */
+/* Leaks nothing: checked where memory is. */
 static void a_request_that_never_ends_goes_with_its_communicator(void **state)
 {
 	const struct ranks_options options = { .size = 2, .transport = "shm" };

@@ -1,6 +1,6 @@
-/* Large collectives that only move, of GPU memory that a transport reaches itself: they give what they give on the
- * host, what is reached is not copied by anybody, and what is not, or cannot be for once, comes by way of the host. The
- * transport is the one of test_p2p_gpudirect.c; it takes what is longer than 16 KiB. */
+/* Large collectives that only move data, on GPU memory that a transport accesses directly. They give the same result as
+ * on the host. Directly accessed memory is not copied; other memory is staged through the host. The transport is the
+ * one of test_p2p_gpudirect.c, for more than 16 KiB. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -17,18 +17,18 @@
 #include "losses.h"
 #include "sample.h"
 
-enum { LARGE = 300001, EVEN = 3 << 18 }; /* f32; the latter's pieces are all long */
+enum { LARGE = 300001, EVEN = 3 << 18 }; /* f32; all segments of the latter are long */
 
-/* The last pieces of these are short: of programs that cut for one peer, and of those that cut for three. */
+/* Their last segments are short: of programs that divide for one peer, and of those that divide for three. */
 static const uint64_t counts[] = { LARGE, 10 * 176128 / 4 + 5, 10 * 105664 / 4 + 5 };
 
 static const enum call_kind moving[] = { BROADCAST, ALLGATHER, ALLGATHERV, GATHER, SCATTER, ALLTOALL };
 
 enum { MOVING = sizeof(moving) / sizeof(moving[0]) };
 
-/* ---- What they give ---- */
+/* ---- Results ---- */
 
-/* What hinders them; each on one rank alone, since others need not know. */
+/* What prevents direct access; each on one rank only, since others need not know. */
 enum hindrance { NOTHING, A_PEER, NO_REGISTRATION, NO_PAGE_LOCK, HINDRANCES };
 
 static void hinder(const struct rank *rank, enum hindrance hindrance)
@@ -60,7 +60,7 @@ static void all_rows(struct rank *rank)
 	for (uint32_t i = 0; i < MOVING * 32 && fine; i++) {
 		const uint32_t how = i % 32;
 		const bool on_stream = how >> 3 == 2;
-		/* The environment is all ranks' if they are threads. */
+		/* Threads share the environment. */
 		const enum hindrance hindrance = threads ? NOTHING : (enum hindrance)((i + i / 32) % HINDRANCES);
 		const struct call_row row = { .kind = moving[i / 32], .count = counts[i % 3], .send_on_gpu = !(how & 1),
 			.recv_on_gpu = !(how & 2), .in_place = how & 4, .request = how >> 3 == 1,
@@ -68,7 +68,7 @@ static void all_rows(struct rank *rank)
 		const bool skipped = (i / 3 + rank->size) % (rank->options->context ? 4 : 2) != 0;
 		if ((how & 3) == 3 || skipped || !sample_has(rank->size * 1000 + i))
 			continue;
-		if (!on_stream || hindrance != NO_PAGE_LOCK)  /* a word that the stream waits for has to be */
+		if (!on_stream || hindrance != NO_PAGE_LOCK)  /* a word that a stream waits for must be page-locked */
 			hinder(rank, hindrance);
 		fine = call_matches_host(rank, &row, &gpu.program);
 		relieve();
@@ -102,7 +102,7 @@ struct uncopied {
 	bool in_place;
 };
 
-/* The stand-in refuses the first copy that anybody asks for. */
+/* The fake driver refuses the first copy. */
 static void copy_nothing(struct rank *rank)
 {
 	const struct uncopied *uncopied = rank->options->context;
@@ -136,7 +136,7 @@ static void what_is_reached_is_not_copied(void **state)
 	}
 }
 
-/* ---- What is said of it ---- */
+/* ---- Plans ---- */
 
 static void ask(struct rank *rank)
 {
@@ -158,7 +158,7 @@ static void ask(struct rank *rank)
 				      NULL, &plan), rows[i].collective);
 		rank_check(rank, plan.is_gpudirect == (reaches && rows[i].in_place), "%s of %llu: %d",
 			rows[i].collective, (unsigned long long)rows[i].count, plan.is_gpudirect);
-		/* What is not copied takes what its messages take; what is, longer. */
+		/* Without copies, a call takes as long as its messages; with copies, longer. */
 		const bool priced = plan.is_gpudirect ? plan.gpu_copies_ns <= 0 && plan.gpu_ns <= plan.gpu_messages_ns
 						      : !plan.gpu_path || (plan.gpu_copies_ns > 0 &&
 								plan.gpu_ns > plan.gpu_messages_ns);
@@ -177,7 +177,7 @@ static void a_plan_says_whether_it_would_be_copied(void **state)
 
 /* ---- Graphs ---- */
 
-/* Between launches what a graph uses is registered, or is not. */
+/* Between launches, the graph's buffers are registered, or deregistered. */
 static void replay(struct rank *rank)
 {
 	enum { LAUNCHES = 12 };
@@ -224,16 +224,16 @@ static void a_graph_goes_by_what_is_registered_at_each_launch(void **state)
 	ranks_must_pass(&options, replay);
 }
 
-/* ---- What fails ---- */
+/* ---- Failures ---- */
 
 struct failure {
-	const char *fail;            /* FAKE_CUDA_FAIL, of rank 0, or of all */
+	const char *fail;            /* FAKE_CUDA_FAIL of rank 0, or of all */
 	bool of_all;
 	const char *words;
-	bool goes_on;                /* the communicator does */
+	bool goes_on;                /* the communicator survives */
 };
 
-/* Not in place, so that each rank has its own block to copy. */
+/* Not in place, so that each rank copies its own block. */
 static collet_status gather_all(struct rank *rank, const struct buffer *from, const struct buffer *to)
 {
 	return collet_allgather(rank->comm, from->first, to->first, LARGE, COLLET_U32, NULL);
@@ -258,7 +258,7 @@ static void fail_once(struct rank *rank)
 		setenv("FAKE_CUDA_FAIL", failure->fail, 1);
 	collet_status status = gather_all(rank, &from, &to);
 	unsetenv("FAKE_CUDA_FAIL");
-	/* What rank 0 sends as it lies may all have come before it fails. */
+	/* What rank 0 sends in place may all have arrived before it fails. */
 	if (status == COLLET_OK && !failure->of_all && rank->rank != 0)
 		status = gather_all(rank, &from, &to);
 	rank_check(rank, status == COLLET_ERR_SYSTEM || status == COLLET_ERR_MEMORY, "%s: status %d", failure->fail,
@@ -289,7 +289,7 @@ static void what_the_driver_refuses_is_said_on_every_rank(void **state)
 
 enum { LOST = 2 };
 
-/* It has left its call pending, with whatever of it the others may have yet, and dies. */
+/* Rank 1 leaves its call pending, with whatever the others may have of it, and dies. */
 static void lose_one(struct rank *rank)
 {
 	struct gpu gpu;
@@ -330,8 +330,8 @@ static void whoever_is_lost_ends_the_call_of_all(void **state)
 	losses_must_be_told(&options, &call, LOSS_BLOCKING);
 }
 
-/* Ranks that are threads find it loaded: it fills in its own table then, behind the loader's lock, of which
- * ThreadSanitizer knows nothing. */
+/* Loads the transport before ranks start as threads. It fills in its own table then, behind the loader's lock, which
+ * ThreadSanitizer does not see. */
 static bool load_transport(void)
 {
 	char path[400];

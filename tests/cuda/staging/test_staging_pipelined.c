@@ -1,5 +1,5 @@
-/* Large calls on GPU memory, by way of the host's, piece by piece: they give what they give on the host, results leave
- * before all of the input has come, and whatever fails in the middle ends on every rank. */
+/* Large calls on GPU memory, staged through the host segment by segment. They give the same result as on the host,
+ * results leave before all of the input has arrived, and a failure in the middle ends the call on every rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { LARGE = 300001, LARGER = 1000000 }; /* f32: 7 cells, and 13 */
 
-/* ---- What they give ---- */
+/* ---- Results ---- */
 
 static uint32_t next(uint32_t *state)
 {
@@ -62,11 +62,11 @@ struct overlapping {
 	enum call_kind kind;
 	const char *algorithm;
 	uint32_t size;
-	const char *most; /* bytes that may be brought before something is taken: less than there are */
+	const char *most; /* bytes that may be copied to the host before anything is copied back: less than all */
 	bool in_place;
 };
 
-/* The stand-in lets nobody past who would bring everything first. */
+/* The fake driver blocks whoever copies everything to the host first. */
 static void overlap(struct rank *rank)
 {
 	const struct overlapping *row = rank->options->context;
@@ -100,7 +100,7 @@ static void results_leave_before_all_of_the_input_has_come(void **state)
 	}
 }
 
-/* ---- On streams ---- */
+/* ---- Streams ---- */
 
 static void some_rows_on_a_stream(struct rank *rank)
 {
@@ -130,7 +130,7 @@ static void a_call_on_a_stream_is_overlapped_too(void **state)
 	ranks_must_pass(&options, some_rows_on_a_stream);
 }
 
-/* A large one, and a small one whose copies are the graph's own; mixed with a large one in no graph. */
+/* A large call, and a small one whose copies are part of the graph, mixed with a large one without a graph. */
 static void replay(struct rank *rank)
 {
 	enum { LAUNCHES = 12 };
@@ -174,13 +174,13 @@ static void a_graph_brings_and_takes_at_each_launch(void **state)
 		ranks_must_pass(&worlds[w], replay);
 }
 
-/* ---- What fails ---- */
+/* ---- Failures ---- */
 
 struct failure {
-	const char *fail; /* FAKE_CUDA_FAIL, of rank 0, or of all */
+	const char *fail; /* FAKE_CUDA_FAIL of rank 0, or of all */
 	bool of_all;
 	const char *words;
-	bool goes_on; /* the communicator does */
+	bool goes_on; /* the communicator survives */
 	bool late;    /* rank 0 may have sent all that the others need: they are told in this call, or in the next */
 };
 
@@ -217,7 +217,7 @@ static void fail_once(struct rank *rank)
 	rank_check(rank, program_end(&program), "another context is current than before");
 }
 
-/* Where others may be in the middle of the call already it ends on all ranks, in the words of the one that knows. */
+/* Other ranks may be in the middle of the call: it ends on all, with the sentence of the rank that failed. */
 static void what_the_driver_refuses_is_said_on_every_rank(void **state)
 {
 	static const struct failure failures[] = {
@@ -225,7 +225,7 @@ static void what_the_driver_refuses_is_said_on_every_rank(void **state)
 		{"cuMemcpyAsync:2:1", false, "copying a buffer from the GPU: CUDA_ERROR_INVALID_VALUE", false},
 		{"cuEventRecord:3:1", false, "copying a buffer from the GPU", false},
 		{"cuEventQuery:2:700", false, "CUDA_ERROR_ILLEGAL_ADDRESS", false},
-		/* A result surely: of 7 cells at most 4 are being brought at once, so at most 2 results are ahead. */
+		/* Certainly a result: of 7 cells at most 4 are copied in at once, so at most 2 results come before. */
 		{"cuMemcpyAsync:10:1", false, "copying a result to the GPU", false, .late = true},
 	};
 	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
@@ -234,7 +234,7 @@ static void what_the_driver_refuses_is_said_on_every_rank(void **state)
 	}
 }
 
-/* Rank 1 leaves its call pending, rank 0 calls alone: whatever is being copied is over before memory goes. */
+/* Rank 1 leaves its call pending, rank 0 calls alone. All copies are over before memory is freed. */
 static void come_alone(struct rank *rank)
 {
 	struct program program;

@@ -1,5 +1,5 @@
-/* Calls captured into graphs: every launch makes them again, mixed with calls that are not, and whatever ends the
- * communicator leaves the graphs going. */
+/* Calls captured into graphs. Every launch makes them again, mixed with calls outside graphs. Whatever ends the
+ * communicator does not block the graphs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ static void exchange(struct rank *rank, const struct buffer *from, const struct 
 			      NULL, how), "sendrecv in a graph");
 }
 
-/* Two graphs in turn, of two all-reduces, and of one with an exchange and a barrier; and now and then a call that is in
- * neither, on the same stream or on none. The communicator's first call on a stream is a captured one. */
+/* Two graphs in turn: one of two all-reduces, one with an exchange and a barrier. Now and then a call outside both, on
+ * the same stream or on none. The communicator's first call on a stream is captured. */
 static void replay(struct rank *rank)
 {
 	const uint32_t launches = ranks_are_slow() ? LAUNCHES / 5 : LAUNCHES;
@@ -69,8 +69,8 @@ static void replay(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-/* Whatever is done while a stream is captured is none of the capture's: a communicator made, used and destroyed, on a
- * GPU that all share. */
+/* Nothing that is done while a stream is captured becomes part of the capture: a communicator created, used and
+ * destroyed, on a GPU that all share. */
 static void do_all_meanwhile(struct rank *rank)
 {
 	struct gpu gpu;
@@ -118,7 +118,7 @@ static void graphs_are_launched_again_and_again(void **state)
 		ranks_must_pass(&worlds[w], replay);
 }
 
-/* All launches are put on the stream before the first begins; one more is on another stream. */
+/* All launches are queued before the first begins; one more is on another stream. */
 static void pile_up(struct rank *rank)
 {
 	struct gpu gpu;
@@ -152,7 +152,7 @@ static void launches_may_pile_up(void **state)
 	ranks_must_pass(&options, pile_up);
 }
 
-/* Rank 2 dies among the launches; the others' go on, and pass. */
+/* Rank 2 dies during the launches; the others' launches complete. */
 static void lose_one(struct rank *rank)
 {
 	struct gpu gpu;
@@ -168,10 +168,10 @@ static void a_rank_that_dies_leaves_no_graph_stuck(void **state)
 
 struct failure {
 	const char *fail;            /* FAKE_CUDA_FAIL */
-	bool ends;                   /* the communicator */
+	bool ends;                   /* the communicator ends */
 };
 
-/* In a capture: the call says so, the capture is the program's to end, and nothing leaks. */
+/* In a capture: the call reports the error, the program ends the capture, and nothing leaks. */
 static void fail_once(struct rank *rank)
 {
 	const struct failure *failure = rank->options->context;
@@ -186,7 +186,7 @@ static void fail_once(struct rank *rank)
 	unsetenv("FAKE_CUDA_FAIL");
 	gpu_end_capture(&gpu, 0, &exec);
 	rank_status(rank, collet_comm_error(rank->comm), failure->ends ? COLLET_ERR_SYSTEM : COLLET_OK, failure->fail);
-	/* What of the call it holds hurts nobody. */
+	/* What it contains of the call does no harm. */
 	gpu_launch(&gpu, exec, 0);
 	gpu_synchronize(&gpu, 0);
 	(void)gpu.cuda.cuGraphExecDestroy(exec);

@@ -1,5 +1,5 @@
-/* Calls on streams: they give what they give on the host, return at once, keep the stream's order and the calls', and
- * whatever goes wrong leaves the stream going and the communicator with an error. */
+/* Calls on streams. They give the same result as on the host, return at once, and keep the order of the stream and of
+ * the calls. A failure does not block the stream, and gives the communicator an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 enum { COUNT = 5000, SOON_NS = 100 * 1000 * 1000 };
 
-/* ---- What they give ---- */
+/* ---- Results ---- */
 
 static void all_rows(struct rank *rank)
 {
@@ -27,7 +27,7 @@ static void all_rows(struct rank *rank)
 				const bool pinned = how & 8;
 				const struct call_row row = {(enum call_kind)kind, counts[c], how & 1, how & 2, how & 4,
 					false, gpu.stream[0], &gpu.cuda, .pinned = pinned};
-				if (pinned && (how & 3) == 3)  /* nothing is on the host */
+				if (pinned && (how & 3) == 3)  /* no buffer is on the host */
 					continue;
 				fine = call_matches_host(rank, &row, &gpu.program);
 			}
@@ -49,7 +49,7 @@ static void every_call_gives_what_it_gives_on_the_host(void **state)
 		ranks_must_pass(&worlds[w], all_rows);
 }
 
-/* Types and operations are the host's: a sample. */
+/* Types and operations are handled by the host: a sample is enough. */
 static void some_types(struct rank *rank)
 {
 	static const struct {
@@ -91,7 +91,7 @@ static void types_and_operations_are_the_hosts(void **state)
 
 /* ---- Order ---- */
 
-/* Rank 0's stream is held up: its calls return all the same, and the others' streams wait for it. */
+/* Rank 0's stream is held up. Its calls return all the same, and the others' streams wait for it. */
 static void go_on(struct rank *rank)
 {
 	struct gpu gpu;
@@ -118,7 +118,7 @@ static void a_call_returns_at_once(void **state)
 	ranks_must_pass_everywhere(&options, go_on);
 }
 
-/* Two streams, of which rank 0's first comes last: what is made first starts first, everywhere. */
+/* Two streams, of which rank 0's first one runs last: calls start everywhere in the order in which they were made. */
 static void cross(struct rank *rank)
 {
 	struct gpu gpu;
@@ -158,8 +158,8 @@ static void *open_when_the_others_are_there(void *context)
 	return NULL;
 }
 
-/* A call that blocks comes after one on a stream that has not come to it yet: else the two, which are alike, would meet
- * each other's on another rank. */
+/* A blocking call runs after one on a stream that has not reached it yet. Otherwise the two, which are alike, would be
+ * mixed up on another rank. */
 static void block_after(struct rank *rank)
 {
 	struct gpu gpu;
@@ -212,7 +212,7 @@ static void default_streams_are_streams(void **state)
 	ranks_must_pass(&options, by_default_streams);
 }
 
-/* ---- What goes wrong ---- */
+/* ---- Errors ---- */
 
 static void combine(void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
 {
@@ -249,7 +249,7 @@ static void refuse(struct rank *rank)
 	rank_status(rank, collet_barrier(rank->comm, &how), COLLET_ERR_UNSUPPORTED, "no words");
 	says(rank, "collet_barrier: how.stream: GPU 0 has no stream memory operations");
 	unsetenv("FAKE_CUDA_WITHOUT");
-	/* Nothing of that has hurt the communicator; and on the host's memory a function of the host will do. */
+	/* The communicator still works; on host memory, a function of the host can reduce. */
 	rank_ok(rank, collet_allreduce(rank->comm, &on_host, &on_host, 1, COLLET_U32, COLLET_USER, &how),
 		"own, on host");
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "afterwards");
@@ -269,11 +269,12 @@ static void what_cannot_be_done_is_refused(void **state)
 struct failure {
 	const char *fail;            /* FAKE_CUDA_FAIL */
 	collet_status status;
-	bool ends;                   /* the communicator: others may wait for what this stream has a half of */
+	/* the communicator ends: others may wait for data of which this stream has a part */
+	bool ends;
 	const char *words;
 };
 
-/* On every rank alike, so that nobody waits for one that never came. */
+/* The same on every rank, so that none waits for one that does not call. */
 static void fail_once(struct rank *rank)
 {
 	const struct failure *failure = rank->options->context;
@@ -322,7 +323,8 @@ static void what_the_driver_refuses_leaves_the_stream_going(void **state)
 	}
 }
 
-/* Rank 1 never comes; rank 0 has a call that has rung, one behind it, and one on a stream that is held up. */
+/* Rank 1 never calls. Rank 0 has a call that its stream has reached, one behind it, and one on a stream that is held
+ * up. */
 static void end_alone(struct rank *rank)
 {
 	const collet_status wanted = *(const collet_status *)rank->options->context;
@@ -373,7 +375,7 @@ static void no_stream_is_stuck_when_a_communicator_ends(void **state)
 	}
 }
 
-/* Ranks make two calls on two streams in the other order each: one is held up by its stream, the other by the order. */
+/* Ranks make two calls on two streams in opposite orders: one is held up by its stream, the other by the order. */
 static void be_held(struct rank *rank)
 {
 	struct gpu gpu;
@@ -397,7 +399,7 @@ static void a_call_behind_one_that_never_comes_times_out(void **state)
 	ranks_must_pass(&options, be_held);
 }
 
-/* With calls in every state. Leaks nothing: looked at where memory is. */
+/* With calls in every state. Leaks nothing: checked where memory is. */
 static void destroy_early(struct rank *rank)
 {
 	struct gpu gpu;
@@ -415,7 +417,7 @@ static void destroy_early(struct rank *rank)
 	}
 	rank_post(rank, 0);
 	pthread_create(&opener, NULL, open_when_the_others_are_there, &gpu);
-	/* Whose calls would come after the communicator's end. */
+	/* Their calls would come after the communicator's end. */
 	if (rank->rank != 0)
 		rank_await(rank, 0, rank->size);
 	rank_destroy(rank);
@@ -432,7 +434,7 @@ static void a_communicator_goes_when_its_streams_have_passed(void **state)
 	ranks_must_pass(&options, destroy_early);
 }
 
-/* There is nobody to tell but the communicator. */
+/* Only the communicator can be told. */
 static void send_too_much(struct rank *rank)
 {
 	struct gpu gpu;

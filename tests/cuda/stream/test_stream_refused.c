@@ -1,6 +1,6 @@
-/* A driver that refuses a call on a stream in the middle, and to have the stream say that it has passed what it has got
- * of it: nobody knows then when that is. The communicator goes at once all the same, and the stream, which comes to the
- * call afterwards, finds all that it uses, and goes on. */
+/* A driver that refuses a call on a stream in the middle, and also the signal that the stream has passed it. Then
+ * nobody knows when it has. Still the communicator is destroyed at once. The stream reaches the call afterwards, finds
+ * all that it uses, and continues. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@ static const int64_t SOON_NS = INT64_C(5) * 1000 * 1000 * 1000;
 
 struct refusal {
 	const char *failure;         /* as FAKE_CUDA_FAIL, of the last rank */
-	bool own;                    /* each rank has a GPU of its own; else they share one */
-	bool on_host;                /* the buffer */
+	bool own;                    /* each rank has a GPU of its own; otherwise they share one */
+	bool on_host;                /* the buffer is host memory */
 };
 
 static void refuse(struct rank *rank)
@@ -35,7 +35,7 @@ static void refuse(struct rank *rank)
 		return;
 	if (refusal->on_host)
 		buffer = (struct buffer){ .first = (char *)values, .bytes = sizeof(values) };
-	/* One that fails ends the others, which may be on their way out of the creation, or not have called. */
+	/* A rank that fails ends the others, which may still be in the creation, or may not have called. */
 	rank_post(rank, CREATED);
 	rank_await(rank, CREATED, RANKS);
 	if (refused)
@@ -50,7 +50,7 @@ static void refuse(struct rank *rank)
 	rank_check(rank, took_ms * 1000000 < SOON_NS, "destroying took %lld ms", (long long)took_ms);
 	gpu_open(&gpu, 0);
 	gpu_synchronize(&gpu, 0);
-	/* Others' GPUs are not faulted by what has gone. */
+	/* Other ranks' GPUs must not fault on memory that was freed. */
 	rank_post(rank, GONE);
 	rank_await(rank, GONE, RANKS);
 	if (!refusal->on_host)
