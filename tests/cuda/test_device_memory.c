@@ -217,7 +217,7 @@ static void what_the_driver_refuses_leaves_nothing_behind(void **state)
 {
 	static const struct refusal refusals[] = {
 		{ "FAKE_CUDA_WITHOUT", "exportable memory", COLLET_ERR_UNSUPPORTED,
-			"collet_mem_alloc_device: cuda: GPU 0 has no memory that can be mapped and shown" },
+			"collet_mem_alloc_device: cuda: GPU 0 has no memory that can be exported" },
 		{ "FAKE_CUDA_FAIL", "cuMemGetAllocationGranularity:0:1", COLLET_ERR_SYSTEM, "INVALID_VALUE" },
 		{ "FAKE_CUDA_FAIL", "cuMemCreate:0:2", COLLET_ERR_MEMORY, "OUT_OF_MEMORY" },
 		{ "FAKE_CUDA_FAIL", "cuMemAddressReserve:0:2", COLLET_ERR_MEMORY, "OUT_OF_MEMORY" },

@@ -33,8 +33,8 @@ static void pop_context(const struct collet_cuda *cuda, int mode)
 	(void)cuda->cuCtxPopCurrent(NULL);
 }
 
-static collet_status make(
-	const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream, struct collet_copy_queue **made)
+static collet_status create(
+	const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream, struct collet_copy_queue **created)
 {
 	struct collet_copy_queue *queue = calloc(1, sizeof(*queue));
 	if (!queue)
@@ -54,10 +54,10 @@ static collet_status make(
 	}
 	if (result == CU_OK) {
 		collet_copy_queue_pop_context(cuda, queue);
-		*made = queue;
+		*created = queue;
 		return COLLET_OK;
 	}
-	status = collet_cuda_fail(cuda, result, "making a stream to copy on, and its events");
+	status = collet_cuda_fail(cuda, result, "creating a stream for copies, and its events");
 	const int mode = queue->capture_mode;
 	collet_copy_queue_destroy(cuda, queue, true);
 	pop_context(cuda, mode);
@@ -73,23 +73,23 @@ collet_status collet_copy_queue_acquire(struct collet_copy_streams *copy_streams
 		copy_stream->idle_queues = found->next;
 	pthread_mutex_unlock(&copy_streams->lock);
 	*queue = found;
-	return found ? COLLET_OK : make(copy_streams->cuda, copy_stream, queue);
+	return found ? COLLET_OK : create(copy_streams->cuda, copy_stream, queue);
 }
 
-/* Waits for the queue's copies. *ended: the queue can be used again; otherwise it is freed. Returns false if it is
- * unknown what still runs. */
-static bool drain(const struct collet_cuda *cuda, struct collet_copy_queue *queue, bool *ended)
+/* Waits for the queue's copies. *is_reusable: the queue can be used again; otherwise it is freed. Returns false if it
+ * is unknown what still runs. */
+static bool drain(const struct collet_cuda *cuda, struct collet_copy_queue *queue, bool *is_reusable)
 {
-	*ended = false;
+	*is_reusable = false;
 	const cu_result result = push_context(cuda, queue);
 	if (result != CU_OK) {
 		collet_copy_queue_destroy(cuda, queue, false);
 		return collet_cuda_context_is_destroyed(result);
 	}
 	/* A failed wait means that nothing runs there any more. */
-	*ended = cuda->cuStreamSynchronize(queue->stream) == CU_OK && !queue->failed;
+	*is_reusable = cuda->cuStreamSynchronize(queue->stream) == CU_OK && !queue->failed;
 	const int mode = queue->capture_mode;
-	if (*ended)
+	if (*is_reusable)
 		queue->completed = queue->recorded;
 	else
 		collet_copy_queue_destroy(cuda, queue, true);
@@ -99,14 +99,14 @@ static bool drain(const struct collet_cuda *cuda, struct collet_copy_queue *queu
 
 bool collet_copy_queue_release(struct collet_copy_streams *copy_streams, struct collet_copy_queue *queue)
 {
-	bool waited = true, ended = true;
+	bool has_waited = true, is_reusable = true;
 	if (!queue)
 		return true;
 	struct collet_copy_stream *copy_stream = queue->copy_stream;
 	if (queue->failed || !collet_copy_queue_is_empty(queue))
-		waited = drain(copy_streams->cuda, queue, &ended);
-	if (!ended)
-		return waited;
+		has_waited = drain(copy_streams->cuda, queue, &is_reusable);
+	if (!is_reusable)
+		return has_waited;
 	pthread_mutex_lock(&copy_streams->lock);
 	queue->next = copy_stream->idle_queues;
 	copy_stream->idle_queues = queue;

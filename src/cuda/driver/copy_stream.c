@@ -11,7 +11,7 @@ void collet_copy_streams_init(struct collet_copy_streams *copy_streams, const st
 	pthread_mutex_init(&copy_streams->lock, NULL);
 }
 
-static void free_copier(const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream)
+static void free_copy_stream(const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream)
 {
 	/* The program may have destroyed the context, and the stream with it. Then nothing is left to free. */
 	const bool entered = copy_stream->stream && collet_cuda_push_context(cuda, copy_stream->context) == CU_OK;
@@ -34,15 +34,15 @@ void collet_copy_streams_deinit(struct collet_copy_streams *copy_streams)
 		return;
 	for (struct collet_copy_stream *copy_stream = copy_streams->first, *next; copy_stream; copy_stream = next) {
 		next = copy_stream->next;
-		free_copier(copy_streams->cuda, copy_stream);
+		free_copy_stream(copy_streams->cuda, copy_stream);
 	}
 	pthread_mutex_destroy(&copy_streams->lock);
 	*copy_streams = (struct collet_copy_streams){ 0 };
 }
 
 /* Memory without a context (pools, mappings) is copied in the primary context of its GPU. */
-static collet_status make_copier(const struct collet_cuda *cuda, const struct collet_pointer_attributes *attributes,
-	struct collet_copy_stream **made)
+static collet_status create_copy_stream(const struct collet_cuda *cuda,
+	const struct collet_pointer_attributes *attributes, struct collet_copy_stream **created)
 {
 	struct collet_copy_stream *copy_stream = calloc(1, sizeof(*copy_stream));
 	if (!copy_stream)
@@ -61,11 +61,11 @@ static collet_status make_copier(const struct collet_cuda *cuda, const struct co
 		collet_cuda_pop_context(cuda);
 	}
 	if (result == CU_OK) {
-		*made = copy_stream;
+		*created = copy_stream;
 		return COLLET_OK;
 	}
-	free_copier(cuda, copy_stream);
-	return collet_cuda_fail(cuda, result, "making a stream to copy on");
+	free_copy_stream(cuda, copy_stream);
+	return collet_cuda_fail(cuda, result, "creating a stream for copies");
 }
 
 collet_status collet_copy_stream_get(struct collet_copy_streams *copy_streams,
@@ -78,7 +78,7 @@ collet_status collet_copy_stream_get(struct collet_copy_streams *copy_streams,
 					  !found->is_primary || found->ordinal != attributes->ordinal))
 		found = found->next;
 	if (!found) {
-		status = make_copier(copy_streams->cuda, attributes, &found);
+		status = create_copy_stream(copy_streams->cuda, attributes, &found);
 		if (status == COLLET_OK) {
 			found->next = copy_streams->first;
 			copy_streams->first = found;

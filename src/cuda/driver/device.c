@@ -31,7 +31,8 @@ void collet_device_init(struct collet_device *device, const struct collet_cuda *
 {
 	cu_uuid uuid;
 	*device = (struct collet_device){ .cuda = cuda, .copy_streams = copy_streams, .log = log,
-		.process_id = peer_info->process_id, .rank = peer_info->rank, .ordinal = -1, .handle_exchange = { .socket = -1 } };
+		.process_id = peer_info->process_id, .rank = peer_info->rank, .ordinal = -1,
+		.handle_exchange = { .socket = -1 } };
 	for (uint32_t i = 0; i < COLLET_RECEIVED_HANDLES; i++)
 		device->received[i].fd = -1;
 	collet_kernel_sets_init(&device->kernels, cuda);

@@ -9,9 +9,9 @@ static int device_attribute(const struct collet_cuda *cuda, int ordinal, int att
 {
 	cu_device device;
 	int value = 0;
-	const bool told = cuda->cuDeviceGet(&device, ordinal) == CU_OK &&
+	const bool ok = cuda->cuDeviceGet(&device, ordinal) == CU_OK &&
 			  cuda->cuDeviceGetAttribute(&value, attribute, device) == CU_OK;
-	return told ? value : 0;
+	return ok ? value : 0;
 }
 
 /* Exports the whole pages that the memory lies in. No two allocations of the driver share a page. */

@@ -48,10 +48,10 @@ static const char *find_functions(struct collet_cuda *cuda, void *module)
 
 static void close_library(struct collet_cuda *cuda, void *module)
 {
-	char absent[sizeof(cuda->unavailable_reason)];
-	memcpy(absent, cuda->unavailable_reason, sizeof(absent));
+	char reason[sizeof(cuda->unavailable_reason)];
+	memcpy(reason, cuda->unavailable_reason, sizeof(reason));
 	memset(cuda, 0, sizeof(*cuda));
-	memcpy(cuda->unavailable_reason, absent, sizeof(absent));
+	memcpy(cuda->unavailable_reason, reason, sizeof(reason));
 	if (module)
 		dlclose(module);
 }
@@ -113,9 +113,9 @@ collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result,
 {
 	const char *name = NULL, *sentence = NULL;
 	if (cuda->cuGetErrorName(result, &name) != CU_OK || !name)
-		name = "an error that the driver has no name for";
+		name = "unnamed error";
 	if (cuda->cuGetErrorString(result, &sentence) != CU_OK || !sentence)
-		sentence = "no words for it";
+		sentence = "no description";
 	return collet_fail(result == CU_OUT_OF_MEMORY ? COLLET_ERR_MEMORY : COLLET_ERR_SYSTEM, "cuda: %s: %s (%d: %s)",
 		what, name, result, sentence);
 }

@@ -84,7 +84,7 @@ void collet_exported_handles_notify_freed(const struct collet_device *device, st
 	collet_exported_handles_resend(exported, allocation);
 	if (send_freed(device, exported, to, allocation) != COLLET_PENDING)
 		return;
-	uint64_t *owed = find_allocation(exported->unsent_freed, 0);
-	if (owed)
-		*owed = allocation;
+	uint64_t *unsent = find_allocation(exported->unsent_freed, 0);
+	if (unsent)
+		*unsent = allocation;
 }

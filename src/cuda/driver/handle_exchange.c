@@ -72,12 +72,12 @@ collet_status collet_handle_exchange_send(
 	if (sent < 0 && errno == EAGAIN)
 		return COLLET_PENDING;
 	return collet_fail(COLLET_ERR_SYSTEM, "sending a descriptor of GPU memory: %s",
-		sent < 0 ? strerror(errno) : "half of it has gone");
+		sent < 0 ? strerror(errno) : "the message was truncated");
 }
 
 /* Receives one message; returns -1 if none is left. *is_valid: the sender's user is right, and the descriptor matches
  * the note. */
-static ssize_t take_one(
+static ssize_t receive_one(
 	const struct collet_handle_exchange *exchange, struct collet_handle_note *note, int *fd, bool *is_valid)
 {
 	union {
@@ -110,7 +110,7 @@ bool collet_handle_exchange_receive(
 {
 	bool is_valid = false;
 	while (!is_valid) {
-		const ssize_t got = exchange->socket < 0 ? -1 : take_one(exchange, note, fd, &is_valid);
+		const ssize_t got = exchange->socket < 0 ? -1 : receive_one(exchange, note, fd, &is_valid);
 		if (got < 0 && (exchange->socket < 0 || errno != EINTR))
 			return false;
 	}

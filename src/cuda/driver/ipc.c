@@ -9,7 +9,7 @@
 collet_status collet_ipc_handle_get(const struct collet_cuda *cuda, uint64_t process, const void *memory,
 	struct collet_ipc_handle *handle, cu_mem_handle *mapped)
 {
-	static const char what[] = "describing an allocation for other processes";
+	static const char what[] = "getting a handle of an allocation";
 	const cu_pointer pointer = (uintptr_t)memory;
 	unsigned long long id = 0;
 	unsigned int capable = 0;
@@ -120,8 +120,8 @@ static void evict_unused(struct collet_ipc_cache *cache)
 /* True if two different numbers may name one allocation: two ranks of a process may each have numbered it. */
 static bool may_be_same_allocation(uint64_t allocation, uint64_t other)
 {
-	const uint64_t by = allocation >> COLLET_IPC_RANK_SHIFT, other_by = other >> COLLET_IPC_RANK_SHIFT;
-	return by && other_by && by != other_by;
+	const uint64_t rank = allocation >> COLLET_IPC_RANK_SHIFT, other_rank = other >> COLLET_IPC_RANK_SHIFT;
+	return rank && other_rank && rank != other_rank;
 }
 
 /* Marks other allocations at the same address as freed. Needs the lock. */
@@ -232,7 +232,8 @@ collet_status collet_ipc_cache_open(struct collet_ipc_cache *cache, const struct
 	pthread_mutex_lock(&cache->lock);
 	*mapping = acquire(cache, handle, context);
 	if (!*mapping && handle->kind == COLLET_IPC_FD && fd < 0)
-		status = collet_fail(COLLET_ERR_SYSTEM, "cuda: the descriptor of a peer's mapped memory has not come");
+		status = collet_fail(
+			COLLET_ERR_SYSTEM, "cuda: the descriptor of a peer's mapped memory has not arrived");
 	if (!*mapping && status == COLLET_OK) {
 		mark_freed(cache, handle);
 		evict_unused(cache);

@@ -11,11 +11,11 @@ static bool covers(const struct collet_ipc_handle *handle, const void *memory)
 /* True if the same physical memory is still mapped there. */
 static bool is_still_mapped(const struct collet_device *device, const struct collet_local_handle *entry)
 {
-	cu_mem_handle there;
-	if (device->cuda->cuMemRetainAllocationHandle(&there, (void *)(uintptr_t)entry->handle.address) != CU_OK)
+	cu_mem_handle current;
+	if (device->cuda->cuMemRetainAllocationHandle(&current, (void *)(uintptr_t)entry->handle.address) != CU_OK)
 		return false;
-	(void)device->cuda->cuMemRelease(there);
-	return there == entry->physical;
+	(void)device->cuda->cuMemRelease(current);
+	return current == entry->physical;
 }
 
 static void drop_local_handle(const struct collet_device *device, struct collet_local_handle *entry)

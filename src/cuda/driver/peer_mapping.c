@@ -14,7 +14,7 @@ static bool enable_peer_access(
 	}
 	if (result == CU_OK || result == CU_PEER_ACCESS_ALREADY_ENABLED)
 		return true;
-	(void)collet_cuda_fail(cuda, result, "letting a GPU at another's memory");
+	(void)collet_cuda_fail(cuda, result, "enabling access to another GPU's memory");
 	return false;
 }
 
@@ -42,7 +42,7 @@ char *collet_device_map_peer_buffer(struct collet_device *device, const struct c
 	const uint64_t offset = (uintptr_t)buffer->first - handle->address;
 	if ((uintptr_t)buffer->first < handle->address || offset > handle->bytes ||
 		buffer->bytes > handle->bytes - offset) {
-		*why = "a buffer lies in several allocations";
+		*why = "a buffer extends over several allocations";
 		return NULL;
 	}
 	if (collet_device_open_handle(device, copy_stream, handle, mapping) != COLLET_OK) {

@@ -12,8 +12,8 @@ static collet_status find_gpu(const struct collet_device *device, int *ordinal)
 	if (*ordinal >= 0)
 		return COLLET_OK;
 	return collet_fail(COLLET_ERR_UNSUPPORTED,
-		"cuda: no GPU's context is current, so it cannot be told on which GPU; call cuCtxSetCurrent(), or "
-		"cudaSetDevice() and something of it, before");
+		"cuda: no CUDA context is current, so the GPU is unknown; call cuCtxSetCurrent() before, or "
+		"cudaSetDevice() and another function of the runtime");
 }
 
 collet_status collet_shareable_block_create(
@@ -25,7 +25,7 @@ collet_status collet_shareable_block_create(
 		return status;
 	struct collet_shareable_block *made = calloc(1, sizeof(*made));
 	if (!made)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory to note an allocation in");
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the record of an allocation");
 	int mode = collet_cuda_relax_capture(device->cuda);
 	status = collet_vmm_alloc(device->cuda, ordinal, bytes, &made->memory);
 	collet_cuda_restore_capture(device->cuda, mode);

@@ -8,14 +8,14 @@ static collet_status check_supported(const struct collet_cuda *cuda, int ordinal
 {
 	static const int attributes[] = { CU_DEVICE_HAS_VMM, CU_DEVICE_HAS_FD_HANDLES };
 	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
-		int offered = 0;
-		const cu_result result = cuda->cuDeviceGetAttribute(&offered, attributes[i], ordinal);
+		int is_supported = 0;
+		const cu_result result = cuda->cuDeviceGetAttribute(&is_supported, attributes[i], ordinal);
 		if (result != CU_OK)
-			return collet_cuda_fail(cuda, result, "asking what a GPU can");
-		if (!offered)
+			return collet_cuda_fail(cuda, result, "querying a GPU's attributes");
+		if (!is_supported)
 			return collet_fail(COLLET_ERR_UNSUPPORTED,
-				"cuda: GPU %d has no memory that can be mapped and shown to other processes; allocate "
-				"it by cuMemAlloc()",
+				"cuda: GPU %d has no memory that can be exported to other processes; allocate it "
+				"by cuMemAlloc()",
 				ordinal);
 	}
 	return COLLET_OK;
@@ -25,11 +25,11 @@ static collet_status check_supported(const struct collet_cuda *cuda, int ordinal
 static size_t list_access(const struct collet_cuda *cuda, int ordinal, cu_access access[GPUS_MAX])
 {
 	size_t count = 0;
-	int gpus = 0, reaches;
+	int gpus = 0, has_access;
 	access[count++] = (cu_access){ { CU_LOCATION_DEVICE, ordinal }, CU_ACCESS_READ_WRITE };
 	(void)cuda->cuDeviceGetCount(&gpus);
 	for (int g = 0; g < gpus && count < GPUS_MAX; g++)
-		if (g != ordinal && cuda->cuDeviceCanAccessPeer(&reaches, g, ordinal) == CU_OK && reaches)
+		if (g != ordinal && cuda->cuDeviceCanAccessPeer(&has_access, g, ordinal) == CU_OK && has_access)
 			access[count++] = (cu_access){ { CU_LOCATION_DEVICE, g }, CU_ACCESS_READ_WRITE };
 	return count;
 }
@@ -64,20 +64,20 @@ err_free:
 collet_status collet_vmm_alloc(
 	const struct collet_cuda *cuda, int ordinal, size_t bytes, struct collet_vmm_memory *mapped)
 {
-	static const char what[] = "allocating memory that other processes may be shown";
+	static const char what[] = "allocating memory for export to other processes";
 	cu_memory_properties properties = { .type = CU_ALLOCATION_PINNED,
 		.handle_types = CU_HANDLE_FILE_DESCRIPTOR, .location = { CU_LOCATION_DEVICE, ordinal } };
 	struct collet_vmm_memory made = { .ordinal = ordinal };
 	cu_mem_handle memory;
 	size_t unit = 0;
-	int adapters = 0;
+	int has_rdma = 0;
 	*mapped = (struct collet_vmm_memory){ 0 };
 	const collet_status status = check_supported(cuda, ordinal);
 	if (status != COLLET_OK)
 		return status;
 	/* Network adapters need this for a dma-buf of the memory. */
-	if (cuda->cuDeviceGetAttribute(&adapters, CU_DEVICE_HAS_RDMA_TO_VMM, ordinal) == CU_OK)
-		properties.flags.rdma_capable = adapters != 0;
+	if (cuda->cuDeviceGetAttribute(&has_rdma, CU_DEVICE_HAS_RDMA_TO_VMM, ordinal) == CU_OK)
+		properties.flags.rdma_capable = has_rdma != 0;
 	cu_result result = cuda->cuMemGetAllocationGranularity(&unit, &properties, CU_GRANULARITY_MINIMUM);
 	if (result != CU_OK || !unit)
 		return collet_cuda_fail(cuda, result, what);

@@ -17,7 +17,7 @@
 #include "cuda/kernels/arguments.h"
 
 /* The widest access of the device. */
-union ll_pack {
+union pack {
 	uint8_t u8[16];
 	uint16_t u16[8];
 	uint32_t u32[4];
@@ -52,7 +52,7 @@ DEVICE uint32_t block_row(void) { return blockIdx.y; }
 /* Waits for all threads of the block. What any of them wrote before is visible to all after. */
 DEVICE void block_sync(void) { __syncthreads(); }
 /* The same; returns whether all threads agree. */
-DEVICE bool block_all(bool agreed) { return __syncthreads_and(agreed); }
+DEVICE bool block_all(bool agrees) { return __syncthreads_and(agrees); }
 
 /* Flags that several GPUs, or the host, read. acquire: what was written before the release store that is read here is
  * visible afterwards. */
@@ -75,10 +75,11 @@ DEVICE void flag_store_fenced(unsigned char *flag, uint64_t value)
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
 }
 
-DEVICE uint64_t flag_add(unsigned char *flag, uint64_t more)
+DEVICE uint64_t flag_add(unsigned char *flag, uint64_t amount)
 {
 	uint64_t before;
-	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(flag), "l"(more) : "memory");
+	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+		: "=l"(before) : "l"(flag), "l"(amount) : "memory");
 	return before;
 }
 
@@ -125,26 +126,26 @@ enum { MISMATCH_CHECK_INTERVAL = 1 << 14 };
 /* Memory at an address that came from the host. */
 DEVICE unsigned char *device_pointer(uint64_t address, uint64_t bytes) { return (unsigned char *)address; }
 /* The same for a list of addresses. A thread may use two lists at a time; the last argument says which. */
-DEVICE const uint64_t *device_pointers(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot_address)
+DEVICE const uint64_t *device_pointers(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot)
 {
 	return addresses;
 }
 
 /* The address must be a multiple of 16. */
-DEVICE union ll_pack pack_load(const unsigned char *from)
+DEVICE union pack pack_load(const unsigned char *from)
 {
 	const uint4 words = *(const uint4 *)from;
-	union ll_pack ll_pack;
-	ll_pack.u32[0] = words.x;
-	ll_pack.u32[1] = words.y;
-	ll_pack.u32[2] = words.z;
-	ll_pack.u32[3] = words.w;
-	return ll_pack;
+	union pack pack;
+	pack.u32[0] = words.x;
+	pack.u32[1] = words.y;
+	pack.u32[2] = words.z;
+	pack.u32[3] = words.w;
+	return pack;
 }
 
-DEVICE void pack_store(unsigned char *to, const union ll_pack *ll_pack)
+DEVICE void pack_store(unsigned char *to, const union pack *pack)
 {
-	*(uint4 *)to = make_uint4(ll_pack->u32[0], ll_pack->u32[1], ll_pack->u32[2], ll_pack->u32[3]);
+	*(uint4 *)to = make_uint4(pack->u32[0], pack->u32[1], pack->u32[2], pack->u32[3]);
 }
 
 #else
@@ -171,7 +172,7 @@ unsigned char *host_pointer(uint64_t address, uint64_t bytes);
 /* Called before waits and signals: another block, or another thread of this one, may run first. */
 void host_pause(void);
 /* Waits for all threads of the block, which must arrive at the same line. Returns whether all agree. */
-bool host_block_barrier(int line, bool agreed);
+bool host_block_barrier(int line, bool agrees);
 /* The GPU's clock, which may run at another speed than the host's. */
 uint64_t host_clock_ns(void);
 
@@ -184,7 +185,7 @@ DEVICE uint32_t block_index(void) { return host_block.column; }
 DEVICE uint32_t block_count(void) { return host_block.columns; }
 DEVICE uint32_t block_row(void) { return host_block.row; }
 #define block_sync() ((void)host_block_barrier(__LINE__, true))
-#define block_all(agreed) host_block_barrier(__LINE__, agreed)
+#define block_all(agrees) host_block_barrier(__LINE__, agrees)
 
 DEVICE uint64_t flag_acquire(const unsigned char *flag)
 {
@@ -224,9 +225,9 @@ DEVICE uint64_t clock_ns(void) { return host_clock_ns(); }
 
 DEVICE void sleep_ns(uint32_t ns)
 {
-	const struct timespec some = { 0, (long)ns };
+	const struct timespec pause = { 0, (long)ns };
 	host_pause();
-	nanosleep(&some, NULL);
+	nanosleep(&pause, NULL);
 }
 
 DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
@@ -249,28 +250,28 @@ enum { ABORT_CHECK_INTERVAL = 1, MISMATCH_CHECK_INTERVAL = 1 << 10 };
 DEVICE unsigned char *device_pointer(uint64_t address, uint64_t bytes) { return host_pointer(address, bytes); }
 
 static inline const uint64_t *device_pointers(
-	const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot_address)
+	const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot)
 {
-	static _Thread_local uint64_t reached[2][COLLET_SPAN_MAX_OPERANDS];
+	static _Thread_local uint64_t pointers[2][COLLET_SPAN_MAX_OPERANDS];
 	for (uint32_t i = 0; i < count; i++)
-		reached[slot_address][i] = (uintptr_t)host_pointer(addresses[i], bytes);
-	return reached[slot_address];
+		pointers[slot][i] = (uintptr_t)host_pointer(addresses[i], bytes);
+	return pointers[slot];
 }
 
-DEVICE union ll_pack pack_load(const unsigned char *from)
+DEVICE union pack pack_load(const unsigned char *from)
 {
-	return *(const union ll_pack *)(const void *)from;
+	return *(const union pack *)(const void *)from;
 }
 
-DEVICE void pack_store(unsigned char *to, const union ll_pack *ll_pack)
+DEVICE void pack_store(unsigned char *to, const union pack *pack)
 {
-	*(union ll_pack *)(void *)to = *ll_pack;
+	*(union pack *)(void *)to = *pack;
 }
 
 #endif
 
 /* Loads an element at any address: a GPU faults on unaligned accesses. */
-DEVICE void element_load(union ll_pack *to, const unsigned char *from, uint32_t bytes)
+DEVICE void element_load(union pack *to, const unsigned char *from, uint32_t bytes)
 {
 	if (bytes == 8 && (uintptr_t)from % 8 == 0)
 		to->u64[0] = *(const uint64_t *)(const void *)from;
@@ -283,17 +284,17 @@ DEVICE void element_load(union ll_pack *to, const unsigned char *from, uint32_t 
 			to->u8[i] = from[i];
 }
 
-DEVICE void element_store(unsigned char *to, const union ll_pack *ll_pack, uint32_t bytes)
+DEVICE void element_store(unsigned char *to, const union pack *pack, uint32_t bytes)
 {
 	if (bytes == 8 && (uintptr_t)to % 8 == 0)
-		*(uint64_t *)(void *)to = ll_pack->u64[0];
+		*(uint64_t *)(void *)to = pack->u64[0];
 	else if (bytes == 4 && (uintptr_t)to % 4 == 0)
-		*(uint32_t *)(void *)to = ll_pack->u32[0];
+		*(uint32_t *)(void *)to = pack->u32[0];
 	else if (bytes == 2 && (uintptr_t)to % 2 == 0)
-		*(uint16_t *)(void *)to = ll_pack->u16[0];
+		*(uint16_t *)(void *)to = pack->u16[0];
 	else
 		for (uint32_t i = 0; i < bytes; i++)
-			to[i] = ll_pack->u8[i];
+			to[i] = pack->u8[i];
 }
 
 #endif

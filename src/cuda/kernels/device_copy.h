@@ -8,11 +8,11 @@ DEVICE void copy_words(const struct reduction *reduction, uint64_t head)
 {
 	const uint64_t words = (reduction->count - head) / 4;
 	for (uint64_t i = reduction->worker; i < words; i += reduction->workers) {
-		union ll_pack window_word;
-		element_load(&window_word, (const unsigned char *)(uintptr_t)reduction->sources[0] + head + i * 4, 4);
+		union pack word;
+		element_load(&word, (const unsigned char *)(uintptr_t)reduction->sources[0] + head + i * 4, 4);
 		for (uint32_t k = 0; k < reduction->result_count; k++)
 			element_store(
-				(unsigned char *)(uintptr_t)reduction->results[k] + head + i * 4, &window_word, 4);
+				(unsigned char *)(uintptr_t)reduction->results[k] + head + i * 4, &word, 4);
 	}
 }
 
@@ -20,10 +20,10 @@ DEVICE void copy_packs(const struct reduction *reduction, uint64_t head)
 {
 	const uint64_t packs = (reduction->count - head) / 16;
 	for (uint64_t i = reduction->worker; i < packs; i += reduction->workers) {
-		const union ll_pack ll_pack =
+		const union pack pack =
 			pack_load((const unsigned char *)(uintptr_t)reduction->sources[0] + head + i * 16);
 		for (uint32_t k = 0; k < reduction->result_count; k++)
-			pack_store((unsigned char *)(uintptr_t)reduction->results[k] + head + i * 16, &ll_pack);
+			pack_store((unsigned char *)(uintptr_t)reduction->results[k] + head + i * 16, &pack);
 	}
 }
 

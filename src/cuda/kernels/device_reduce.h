@@ -35,28 +35,28 @@ DEVICE uint64_t reduce_head(const struct reduction *reduction, uint32_t element_
 
 /* unpack: converts element i of a pack to the type it is combined in. repack: the opposite, rounded, with a NaN in
  * canonical form. */
-#define FLOAT_LANES(name, type, channel_state, bits, canonical)                                                        \
-	DEVICE type unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                            \
+#define FLOAT_LANES(name, type, view, bits, canonical)                                                                 \
+	DEVICE type unpack_##name(const union pack *pack, uint32_t i)                                                  \
 	{                                                                                                              \
-		return ll_pack->channel_state[i];                                                                      \
+		return pack->view[i];                                                                                  \
 	}                                                                                                              \
-	DEVICE void repack_##name(union ll_pack *ll_pack, uint32_t i, type x)                                          \
+	DEVICE void repack_##name(union pack *pack, uint32_t i, type x)                                                \
 	{                                                                                                              \
-		ll_pack->bits[i] = x != x ? (canonical) : name##_bits(x);                                              \
+		pack->bits[i] = x != x ? (canonical) : name##_bits(x);                                                 \
 	}
 FLOAT_LANES(f32, float, f32, u32, 0x7fc00000u)
 FLOAT_LANES(f64, double, f64, u64, 0x7ff8000000000000u)
 #undef FLOAT_LANES
 
-#define SMALL_LANES(name, channel_state, type, widened, narrowed)                                                      \
-	DEVICE float unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                           \
+#define SMALL_LANES(name, view, type, widened, narrowed)                                                               \
+	DEVICE float unpack_##name(const union pack *pack, uint32_t i)                                                 \
 	{                                                                                                              \
-		const uint32_t code = ll_pack->channel_state[i];                                                       \
+		const uint32_t code = pack->view[i];                                                                   \
 		return widened;                                                                                        \
 	}                                                                                                              \
-	DEVICE void repack_##name(union ll_pack *ll_pack, uint32_t i, float x)                                         \
+	DEVICE void repack_##name(union pack *pack, uint32_t i, float x)                                               \
 	{                                                                                                              \
-		ll_pack->channel_state[i] = (type)(narrowed);                                                          \
+		pack->view[i] = (type)(narrowed);                                                                      \
 	}
 SMALL_LANES(f16, u16, uint16_t, f16_widen(code), f16_narrow(x))
 SMALL_LANES(bf16, u16, uint16_t, bf16_widen(code), bf16_narrow(x))
@@ -65,14 +65,14 @@ SMALL_LANES(f8e5m2, u8, uint8_t, small_widen(code, f8e5m2_format()), small_narro
 #undef SMALL_LANES
 
 /* C's division truncates. Through 64 bits the divisor keeps its value for every world size. */
-#define INTEGER_LANES(name, type, channel_state, stored, wide)                                                         \
-	DEVICE type unpack_##name(const union ll_pack *ll_pack, uint32_t i)                                            \
+#define INTEGER_LANES(name, type, view, stored, wide)                                                                  \
+	DEVICE type unpack_##name(const union pack *pack, uint32_t i)                                                  \
 	{                                                                                                              \
-		return (type)ll_pack->channel_state[i];                                                                \
+		return (type)pack->view[i];                                                                            \
 	}                                                                                                              \
-	DEVICE void repack_##name(union ll_pack *ll_pack, uint32_t i, type x)                                          \
+	DEVICE void repack_##name(union pack *pack, uint32_t i, type x)                                                \
 	{                                                                                                              \
-		ll_pack->channel_state[i] = (stored)x;                                                                 \
+		pack->view[i] = (stored)x;                                                                             \
 	}                                                                                                              \
 	DEVICE type divide_##name(const struct reduction *reduction, type x)                                           \
 	{                                                                                                              \

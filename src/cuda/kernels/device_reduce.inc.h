@@ -3,8 +3,8 @@
  *   REDUCE_IN     what its elements are combined in, and REDUCE_TYPE, that type
  *   REDUCE_BYTES  bytes of an element */
 
-#define REDUCE_FN(window_word) REDUCE_EXPAND(window_word##_, REDUCE_NAME)
-#define REDUCE_BY(window_word) REDUCE_EXPAND(window_word##_, REDUCE_IN)
+#define REDUCE_FN(function) REDUCE_EXPAND(function##_, REDUCE_NAME)
+#define REDUCE_BY(function) REDUCE_EXPAND(function##_, REDUCE_IN)
 #define REDUCE_LANES (16 / REDUCE_BYTES)
 
 /* Reduces `lanes` elements from number `at` on: one, or a full pack. Loads `batch` sources before it waits for the
@@ -12,7 +12,7 @@
 DEVICE void REDUCE_FN(reduce_group)(const struct reduction *reduction, uint64_t at, uint32_t lanes, uint32_t batch)
 {
 	REDUCE_TYPE sum[REDUCE_LANES], next[REDUCE_LANES];
-	union ll_pack packs[REDUCE_BATCH], result;
+	union pack packs[REDUCE_BATCH], result;
 	uint32_t first = 0;
 	do {
 		UNROLL

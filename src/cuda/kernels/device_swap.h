@@ -8,7 +8,7 @@
 /* bytes: 1, 4 or 16; at: offset. */
 DEVICE void swap_unit(const struct reduction *reduction, uint64_t at, uint32_t bytes)
 {
-	union ll_pack packs[2];
+	union pack packs[2];
 	UNROLL
 	for (uint32_t k = 0; k < 2; k++) {
 		const unsigned char *from = (const unsigned char *)(uintptr_t)reduction->sources[k] + at;

@@ -47,19 +47,19 @@ REDUCE_KERNEL(f64, 8)
 REDUCE_KERNEL(f8e4m3, 1)
 REDUCE_KERNEL(f8e5m2, 1)
 
-DEVICE void copy_launched(const struct collet_span_arguments *arguments)
+DEVICE void copy_spans(const struct collet_span_arguments *arguments)
 {
 	const struct reduction reduction = reduction_of_span(arguments, 1);
 	copy(&reduction);
 }
-KERNEL(copy, struct collet_span_arguments, copy_launched)
+KERNEL(copy, struct collet_span_arguments, copy_spans)
 
-DEVICE void swap_launched(const struct collet_span_arguments *arguments)
+DEVICE void swap_spans(const struct collet_span_arguments *arguments)
 {
 	const struct reduction reduction = reduction_of_span(arguments, 1);
 	swap_span(&reduction);
 }
-KERNEL(swap, struct collet_span_arguments, swap_launched)
+KERNEL(swap, struct collet_span_arguments, swap_spans)
 
 KERNEL(plan, struct collet_plan_arguments, run_channel)
 

@@ -63,12 +63,12 @@ DEVICE void add_jitter(const struct plan_run *run, uint64_t seed)
 DEVICE bool has_mismatch(const struct plan_run *run, uint32_t peer)
 {
 	const uint64_t own = collet_launch_id(run->launch, run->signature);
-	uint64_t launch_id, repeated;
+	uint64_t launch_id, duplicate;
 	if (!run->signature || peer == run->plan->rank)
 		return false;
 	line_load(run->own_window + collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LAUNCH_ID, 0, peer) +
 			run->launch % COLLET_LAUNCH_ID_SLOTS * 16,
-		&launch_id, &repeated);
+		&launch_id, &duplicate);
 	return launch_id >> COLLET_LAUNCH_SIGNATURE_BITS == own >> COLLET_LAUNCH_SIGNATURE_BITS && launch_id != own;
 }
 
@@ -81,9 +81,9 @@ DEVICE bool peer_has_left(const struct plan_run *run, uint64_t *spins, uint32_t 
 {
 	if (!run->left_ranks || !(flag_acquire(run->left_ranks) >> peer & 1))
 		return false;
-	const bool seen = *spins & SPINS_PEER_LEFT;
+	const bool was_seen = *spins & SPINS_PEER_LEFT;
 	*spins |= SPINS_PEER_LEFT;
-	return seen;
+	return was_seen;
 }
 
 DEVICE_NOINLINE bool check_abort(const struct plan_run *run, uint64_t *spins, uint32_t peer)
@@ -210,10 +210,10 @@ DEVICE void advance_segment(const struct plan_run *run, struct plan_cursor *curs
 	const struct collet_plan_step *step = step_at(run, cursor->step);
 	const bool pair = step->is_paired && cursor->step + 1 < cursor->end_step;
 	cursor->segment++;
-	const bool more = has_segment(run, cursor, step) || (pair && has_segment(run, cursor, step + 1));
-	if (more && cursor->segment < run->plan->segments_per_pass)
+	const bool has_more = has_segment(run, cursor, step) || (pair && has_segment(run, cursor, step + 1));
+	if (has_more && cursor->segment < run->plan->segments_per_pass)
 		return;
-	cursor->has_more = cursor->has_more || more;
+	cursor->has_more = cursor->has_more || has_more;
 	cursor->segment = 0;
 	cursor->step += 1 + pair;
 	if (cursor->step < cursor->end_step || !cursor->has_more)

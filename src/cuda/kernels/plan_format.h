@@ -110,12 +110,12 @@ COLLET_HOST_DEVICE static inline uint64_t collet_window_words(const struct colle
 COLLET_HOST_DEVICE static inline uint64_t collet_window_slot_at(
 	const struct collet_window *window, bool is_ll, uint32_t channel, uint32_t peer, uint64_t number)
 {
-	const uint64_t slot_address =
+	const uint64_t slot =
 		((uint64_t)channel * window->size + peer) * COLLET_WINDOW_SLOTS + number % COLLET_WINDOW_SLOTS;
-	const uint64_t quick_at = collet_window_words(window);
+	const uint64_t ll_slots = collet_window_words(window);
 	const uint64_t slots = (uint64_t)window->channels * window->size * COLLET_WINDOW_SLOTS;
-	return is_ll ? quick_at + slot_address * 2 * COLLET_LL_BYTES :
-		       quick_at + slots * 2 * COLLET_LL_BYTES + slot_address * window->slot_bytes;
+	return is_ll ? ll_slots + slot * 2 * COLLET_LL_BYTES :
+		       ll_slots + slots * 2 * COLLET_LL_BYTES + slot * window->slot_bytes;
 }
 
 /* Offset of the buffer where a channel unpacks source k of an LL move: the rank's own source, and one or two per peer.

@@ -19,24 +19,24 @@
  * So once per interval, a message writes every word of its slot. */
 enum { LL_REFRESH_INTERVAL = 1 << 20 };
 
-DEVICE void ll_send(const unsigned char *from, unsigned char *slot_address, uint64_t bytes, uint64_t number)
+DEVICE void ll_send(const unsigned char *from, unsigned char *slot, uint64_t bytes, uint64_t number)
 {
 	const uint64_t flag = (number & 0xffffffff) << 32;
-	const uint64_t some = number % LL_REFRESH_INTERVAL <= COLLET_WINDOW_SLOTS ? COLLET_LL_BYTES : bytes;
-	for (uint64_t at = thread_index() * 8; at < some; at += thread_count() * 8) {
+	const uint64_t written = number % LL_REFRESH_INTERVAL <= COLLET_WINDOW_SLOTS ? COLLET_LL_BYTES : bytes;
+	for (uint64_t at = thread_index() * 8; at < written; at += thread_count() * 8) {
 		const uint64_t data = at < bytes ? *(const uint64_t *)(const void *)(from + at) : 0;
-		line_store(slot_address + 2 * at, (data & 0xffffffff) | flag, data >> 32 | flag);
+		line_store(slot + 2 * at, (data & 0xffffffff) | flag, data >> 32 | flag);
 	}
 }
 
-DEVICE bool ll_receive(const struct plan_run *run, const unsigned char *slot_address, unsigned char *to, uint64_t bytes,
+DEVICE bool ll_receive(const struct plan_run *run, const unsigned char *slot, unsigned char *to, uint64_t bytes,
 	uint64_t number, uint32_t peer)
 {
 	uint64_t spins = 0;
 	for (uint64_t at = thread_index() * 8; at < bytes; at += thread_count() * 8) {
 		uint64_t first, second;
 		for (;;) {
-			line_load(slot_address + 2 * at, &first, &second);
+			line_load(slot + 2 * at, &first, &second);
 			if (first >> 32 == (number & 0xffffffff) && second >> 32 == (number & 0xffffffff))
 				break;
 			if (must_abort(run, &spins, peer))
@@ -75,8 +75,8 @@ DEVICE bool find_source(const struct plan_run *run, const struct segment *segmen
 {
 	const struct collet_plan_range *range = &segment->ranges[k];
 	struct channel_state *state = run->state;
-	const bool input = range->buffer == COLLET_PLAN_INPUT;
-	state->scales[k] = input ? run->arguments->ranks[block_row()].scale : f64_bits(1.0);
+	const bool is_input = range->buffer == COLLET_PLAN_INPUT;
+	state->scales[k] = is_input ? run->arguments->ranks[block_row()].scale : f64_bits(1.0);
 	if (range->buffer != COLLET_PLAN_PEER) {
 		state->source[k] = local_address(run, segment, range);
 		return true;
@@ -205,12 +205,12 @@ DEVICE void signal_peers(const struct plan_run *run, const struct segment *segme
 DEVICE struct reduction reduction_of_segment(const struct plan_run *run, const struct segment *segment)
 {
 	struct reduction reduction;
-	bool input = false;
+	bool has_input = false;
 	for (uint32_t k = 0; k < segment->move->source_count; k++)
-		input = input || segment->ranges[k].buffer == COLLET_PLAN_INPUT;
+		has_input = has_input || segment->ranges[k].buffer == COLLET_PLAN_INPUT;
 	reduction.sources = run->state->source;
 	reduction.results = run->state->destination;
-	reduction.scales = run->arguments->is_scaled && input ? run->state->scales : NULL;
+	reduction.scales = run->arguments->is_scaled && has_input ? run->state->scales : NULL;
 	reduction.source_count = segment->move->source_count;
 	reduction.result_count = segment->move->result_count;
 	reduction.count = segment->count;
@@ -334,11 +334,11 @@ DEVICE void signal_host(const struct plan_run *run, const struct collet_plan_ran
 	block_sync();
 	if (thread_index())
 		return;
-	unsigned char *left =
+	unsigned char *ended_channels =
 		run->own_window + collet_window_word_at(&run->arguments->window, COLLET_WINDOW_ENDED_CHANNELS, 0, 0);
-	if (flag_add(left, 1) + 1 < block_count())
+	if (flag_add(ended_channels, 1) + 1 < block_count())
 		return;
-	*(uint64_t *)(void *)left = 0;
+	*(uint64_t *)(void *)ended_channels = 0;
 	*(uint64_t *)(void *)(run->own_window +
 		collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0)) = run->launch + 1;
 	if (rank_arguments->done)

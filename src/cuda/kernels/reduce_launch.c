@@ -12,7 +12,7 @@ _Static_assert(3 * COLLET_SPAN_MAX_OPERANDS <= COLLET_LAUNCH_WORDS, "any one spa
 struct span_batch {
 	enum collet_gpu_kernel kernel;
 	uint32_t words;
-	uint64_t longest;      /* length of the longest span, in 16-byte packs */
+	uint64_t longest;      /* 16-byte packs of the longest span */
 	struct collet_span_arguments arguments;
 };
 
@@ -56,24 +56,24 @@ static bool has_room(const struct span_batch *batch, const struct collet_gpu_spa
 
 static void add(struct span_batch *batch, const struct collet_gpu_span *span, size_t element_bytes)
 {
-	const bool moves = batch->kernel == COLLET_GPU_copy || batch->kernel == COLLET_GPU_swap;
-	const uint64_t pieces = (span->count * element_bytes + 15) / 16;
-	uint64_t *window_word = batch->arguments.words + batch->words;
+	const bool is_copy = batch->kernel == COLLET_GPU_copy || batch->kernel == COLLET_GPU_swap;
+	const uint64_t packs = (span->count * element_bytes + 15) / 16;
+	uint64_t *word = batch->arguments.words + batch->words;
 	batch->arguments.items[batch->arguments.item_count++] = (struct collet_span_item){
-		.count = moves ? span->count * element_bytes : span->count,
+		.count = is_copy ? span->count * element_bytes : span->count,
 		.first_word = (uint16_t)batch->words,
 		.source_count = (uint8_t)span->source_count,
 		.result_count = (uint8_t)span->result_count,
 		.is_scaled = span->scales != NULL,
 	};
 	for (uint32_t k = 0; k < span->source_count; k++)
-		*window_word++ = (uintptr_t)span->sources[k];
+		*word++ = (uintptr_t)span->sources[k];
 	for (uint32_t k = 0; k < span->result_count; k++)
-		*window_word++ = (uintptr_t)span->results[k];
+		*word++ = (uintptr_t)span->results[k];
 	if (span->scales)
-		memcpy(window_word, span->scales, span->source_count * sizeof(*span->scales));
+		memcpy(word, span->scales, span->source_count * sizeof(*span->scales));
 	batch->words += words_of(span);
-	batch->longest = pieces > batch->longest ? pieces : batch->longest;
+	batch->longest = packs > batch->longest ? packs : batch->longest;
 }
 
 /* Launches as many blocks as run at the same time, shared among the spans. No block gets less than one pack per

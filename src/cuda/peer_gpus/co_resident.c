@@ -23,17 +23,17 @@ struct collet_co_resident {
 	struct member {
 		/* Number of calls made; LEFT also for ranks that are not in this process. */
 		_Atomic uint64_t calls;
-		/* NULL if the rank keeps no records. After it has left: a copy, since others may find a mismatch only
-		 * then. Under the lock. */
+		/* NULL if the rank keeps no records. After it has left: a copy, since others may find a mismatch
+		 * only then. Under the lock. */
 		const struct collet_recorder *recorder;
-		struct collet_recorder left;
+		struct collet_recorder last_records;
 	} members[]; /* by rank */
 };
 
 /* Shared by the process: library contexts belong to their ranks, but all ranks share a GPU's blocks. */
 static struct {
 	pthread_mutex_t lock;
-	uint32_t taken[MAX_GPUS];    /* blocks, by GPU */
+	uint32_t reserved[MAX_GPUS];    /* blocks, by GPU */
 	struct collet_co_resident *first;
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -72,7 +72,7 @@ bool collet_co_resident_reserve_blocks(int ordinal, uint32_t blocks, uint32_t re
 	if (ordinal < 0 || ordinal >= MAX_GPUS)
 		return is_forced;
 	pthread_mutex_lock(&process.lock);
-	uint32_t *reserved = &process.taken[ordinal];
+	uint32_t *reserved = &process.reserved[ordinal];
 	const bool fits = *reserved <= resident && blocks <= resident - *reserved;
 	if (fits || is_forced)
 		*reserved += blocks;
@@ -85,14 +85,14 @@ void collet_co_resident_release_blocks(int ordinal, uint32_t blocks)
 	if (ordinal < 0 || ordinal >= MAX_GPUS)
 		return;
 	pthread_mutex_lock(&process.lock);
-	process.taken[ordinal] -= blocks;
+	process.reserved[ordinal] -= blocks;
 	pthread_mutex_unlock(&process.lock);
 }
 
 /* ---- Calls ---- */
 
 /* Needs the lock. */
-static struct collet_co_resident *find(uint64_t comm_id)
+static struct collet_co_resident *find_comm(uint64_t comm_id)
 {
 	struct collet_co_resident *found = process.first;
 	while (found && found->comm_id != comm_id)
@@ -101,7 +101,7 @@ static struct collet_co_resident *find(uint64_t comm_id)
 }
 
 /* Needs the lock. */
-static struct collet_co_resident *make(uint64_t comm_id, uint32_t size)
+static struct collet_co_resident *create_comm(uint64_t comm_id, uint32_t size)
 {
 	struct collet_co_resident *made = malloc(sizeof(*made) + size * sizeof(made->members[0]));
 	if (!made)
@@ -117,9 +117,9 @@ static struct collet_co_resident *make(uint64_t comm_id, uint32_t size)
 struct collet_co_resident *collet_co_resident_join(uint64_t comm_id, uint32_t rank, uint32_t size)
 {
 	pthread_mutex_lock(&process.lock);
-	struct collet_co_resident *co_resident = find(comm_id);
+	struct collet_co_resident *co_resident = find_comm(comm_id);
 	if (!co_resident)
-		co_resident = make(comm_id, size);
+		co_resident = create_comm(comm_id, size);
 	if (co_resident) {
 		co_resident->ref_count++;
 		atomic_store_explicit(&co_resident->members[rank].calls, 0, memory_order_relaxed);
@@ -135,8 +135,8 @@ void collet_co_resident_leave(struct collet_co_resident *co_resident, uint32_t r
 	pthread_mutex_lock(&process.lock);
 	struct member *member = &co_resident->members[rank];
 	const bool last = !--co_resident->ref_count;
-	if (member->recorder && !last && collet_recorder_copy(&member->left, member->recorder) == COLLET_OK)
-		member->recorder = &member->left;
+	if (member->recorder && !last && collet_recorder_copy(&member->last_records, member->recorder) == COLLET_OK)
+		member->recorder = &member->last_records;
 	else
 		member->recorder = NULL;
 	atomic_store_explicit(&member->calls, LEFT, memory_order_relaxed);
@@ -149,7 +149,7 @@ void collet_co_resident_leave(struct collet_co_resident *co_resident, uint32_t r
 	if (!last)
 		return;
 	for (uint32_t r = 0; r < co_resident->size; r++)
-		collet_recorder_deinit(&co_resident->members[r].left);
+		collet_recorder_deinit(&co_resident->members[r].last_records);
 	free(co_resident);
 }
 

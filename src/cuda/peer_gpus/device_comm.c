@@ -41,19 +41,21 @@ struct collet_plan_options collet_device_comm_options(const struct collet_device
 {
 	const uint32_t parts = collet_program_part_count(program, shape);
 	/* Of a v-form, not all ranks know the size. */
-	const bool known = bytes || (shape->input.kind != COLLET_PARTITION_VECTOR &&
+	const bool is_known = bytes || (shape->input.kind != COLLET_PARTITION_VECTOR &&
 					    shape->result.kind != COLLET_PARTITION_VECTOR);
-	const bool is_ll = known && bytes <= LL_CALL_BYTES && !segment_bytes && !channels;
+	const bool is_ll = is_known && bytes <= LL_CALL_BYTES && !segment_bytes && !channels;
 	const uint64_t most = parts * device_comm->channels_per_part <= device_comm->window.channels
 				      ? device_comm->channels_per_part
 				      : at_least(device_comm->window.channels / parts, 1);
-	uint64_t wanted = channels ? channels : bytes ? bytes / device_comm->channel_limits.bytes_per_channel : most;
-	wanted = is_ll ? 1 : at_most(at_least(wanted, 1), most);
-	uint64_t segment = bytes ? bytes / (shape->size * wanted * 2) : device_comm->segment_bytes;
+	uint64_t used_channels = channels ? channels
+				 : bytes  ? bytes / device_comm->channel_limits.bytes_per_channel
+					  : most;
+	used_channels = is_ll ? 1 : at_most(at_least(used_channels, 1), most);
+	uint64_t segment = bytes ? bytes / (shape->size * used_channels * 2) : device_comm->segment_bytes;
 	segment = segment_bytes ? segment_bytes : at_least(segment, MIN_SEGMENT_BYTES);
 	segment = is_ll ? COLLET_LL_BYTES : at_most(segment, device_comm->segment_bytes);
 	return (struct collet_plan_options){ .element_bytes = (uint32_t)element_bytes,
-		.channels_per_part = (uint32_t)wanted,
+		.channels_per_part = (uint32_t)used_channels,
 		.segment_bytes = at_least(segment / 16 * 16, 16),
 		.is_ll = is_ll };
 }
@@ -69,7 +71,7 @@ static collet_status check(const struct collet_device_comm *device_comm, cu_resu
 static collet_status wait_for_last_launch(
 	struct collet_device_comm *device_comm, const struct collet_launch_target *target, unsigned long long id)
 {
-	static const char what[] = "having a stream wait for a communicator's last launch";
+	static const char what[] = "making a stream wait for a communicator's last launch";
 	if (target->capture && device_comm->last_capture == target->capture && device_comm->last_captured_stream != id)
 		return check(device_comm,
 			device_comm->cuda->cuStreamWaitEvent(target->stream, device_comm->last_captured_event, 0),
@@ -97,15 +99,15 @@ static void record_last_launch(struct collet_device_comm *device_comm, const str
 static struct collet_plan_arguments arguments_of(const struct collet_device_comm *device_comm,
 	const struct collet_devcoll_call *call, const struct collet_device_plan *plan)
 {
-	const bool combines = call->op != COLLET_OP_COUNT;
+	const bool reduces = call->op != COLLET_OP_COUNT;
 	const uint64_t scratch = collet_program_scratch(call->program, &call->shape) * call->options.element_bytes;
-	struct collet_plan_arguments arguments = { .op = combines ? call->op : COLLET_SUM,
+	struct collet_plan_arguments arguments = { .op = reduces ? call->op : COLLET_SUM,
 		.divisor = call->op == COLLET_AVERAGE ? call->shape.size : 1,
 		.is_scaled = call->op == COLLET_PREMUL_SUM,
 		.dtype = call->dtype,
 		.window = device_comm->window };
-	struct collet_plan_rank *row = &arguments.ranks[0];
-	*row = (struct collet_plan_rank){
+	struct collet_plan_rank *rank = &arguments.ranks[0];
+	*rank = (struct collet_plan_rank){
 		.plan = plan->address,
 		.plan_bytes = plan->bytes,
 		.windows = window_addresses(device_comm),
@@ -118,7 +120,7 @@ static struct collet_plan_arguments arguments_of(const struct collet_device_comm
 		.buffers = { call->input, call->result, device_comm->scratch },
 		.bytes = { call->input_bytes, call->result_bytes, scratch },
 	};
-	memcpy(&row->scale, &call->scale, sizeof(row->scale));
+	memcpy(&rank->scale, &call->scale, sizeof(rank->scale));
 	return arguments;
 }
 
@@ -129,7 +131,7 @@ collet_status collet_device_comm_launch(struct collet_device_comm *device_comm, 
 	const cu_event order = target->capture ? device_comm->last_captured_event : device_comm->last_launch_event;
 	unsigned long long id = 0;
 	collet_status status =
-		check(device_comm, device_comm->cuda->cuStreamGetId(target->stream, &id), "asking for a stream");
+		check(device_comm, device_comm->cuda->cuStreamGetId(target->stream, &id), "asking for a stream's id");
 	if (status == COLLET_OK)
 		status = wait_for_last_launch(device_comm, target, id);
 	if (status == COLLET_OK)
@@ -139,7 +141,7 @@ collet_status collet_device_comm_launch(struct collet_device_comm *device_comm, 
 		return status;
 	record_last_launch(device_comm, target, plan, id);
 	status = check(device_comm, device_comm->cuda->cuEventRecord(order, target->stream),
-		"marking a communicator's launch");
+		"recording an event behind a launch");
 	/* The launch is queued, but nothing could wait for it. */
 	if (status != COLLET_OK && !device_comm->exchange)
 		collet_comm_state_end(device_comm->state, status, true, collet_last_error());
@@ -182,7 +184,7 @@ collet_status collet_device_comm_check_fault(struct collet_device_comm *device_c
 		device_comm->launch_count ? device_comm->cuda->cuEventQuery(device_comm->last_launch_event) : CU_OK;
 	collet_cuda_restore_capture(device_comm->cuda, mode);
 	return result == CU_NOT_READY ? COLLET_OK :
-		check(device_comm, result, "a collective of GPUs that reach each other");
+		check(device_comm, result, "a device collective");
 }
 
 enum collet_device_error collet_device_comm_async_error(const struct collet_device_comm *device_comm, uint32_t *rank)
@@ -271,16 +273,16 @@ collet_status collet_device_comm_create(struct collet_device_comm **made, struct
 
 void collet_device_comm_abort(struct collet_device_comm *device_comm)
 {
-	uint32_t nothing = 0;
+	uint32_t none = 0;
 	if (device_comm && device_comm->host_flags)
 		(void)atomic_compare_exchange_strong_explicit(
-			&device_comm->host_flags->abort, &nothing, 1, memory_order_relaxed, memory_order_relaxed);
+			&device_comm->host_flags->abort, &none, 1, memory_order_relaxed, memory_order_relaxed);
 }
 
-static bool wait_until_idle(struct collet_device_comm *device_comm, int64_t patience_ns)
+static bool wait_until_idle(struct collet_device_comm *device_comm, int64_t timeout_ns)
 {
 	const struct timespec pause = { .tv_nsec = POLL_NS };
-	const int64_t deadline = collet_clock_ns() + patience_ns;
+	const int64_t deadline = collet_clock_ns() + timeout_ns;
 	while (device_comm->last_launch_event && !collet_device_comm_is_idle(device_comm)) {
 		if (collet_clock_ns() >= deadline)
 			return false;
@@ -340,14 +342,15 @@ static bool free_in_context(struct collet_device_comm *device_comm)
 	const cu_result result = cuda->cuCtxPushCurrent(device_comm->copy_stream->context);
 	if (result != CU_OK)
 		return collet_cuda_context_is_destroyed(result);
-	const bool works = !device_comm->launch_count || cuda->cuEventQuery(device_comm->last_launch_event) == CU_OK;
-	if (works)
+	const bool is_usable =
+		!device_comm->launch_count || cuda->cuEventQuery(device_comm->last_launch_event) == CU_OK;
+	if (is_usable)
 		free_on_gpu(device_comm);
 	(void)cuda->cuCtxPopCurrent(NULL);
-	if (works && device_comm->host_flags_gpu &&
+	if (is_usable && device_comm->host_flags_gpu &&
 		!collet_cuda_unregister_host(cuda, device_comm->copy_stream->context, device_comm->host_flags))
 		device_comm->host_flags = NULL;
-	return works;
+	return is_usable;
 }
 
 static void leak(struct collet_device_comm *device_comm)
@@ -372,10 +375,10 @@ bool collet_device_comm_destroy(struct collet_device_comm *device_comm)
 	/* Does not disturb captures by other threads of the program. */
 	const struct collet_cuda *cuda = device_comm->cuda;
 	const int mode = collet_cuda_relax_capture(cuda);
-	const bool idle = wait_until_idle(device_comm, DESTROY_TIMEOUT_NS) && free_in_context(device_comm);
+	const bool is_idle = wait_until_idle(device_comm, DESTROY_TIMEOUT_NS) && free_in_context(device_comm);
 	collet_co_resident_leave(device_comm->co_resident, device_comm->state->rank);
 	device_comm->co_resident = NULL;
-	if (idle) {
+	if (is_idle) {
 		for (uint32_t r = 0; r < device_comm->state->size; r++)
 			collet_ipc_cache_close(&device_comm->device->ipc_cache, device_comm->peer_windows[r]);
 		collet_vmm_free(cuda, &device_comm->window_memory);
@@ -385,7 +388,7 @@ bool collet_device_comm_destroy(struct collet_device_comm *device_comm)
 		leak(device_comm);
 	}
 	collet_cuda_restore_capture(cuda, mode);
-	return idle;
+	return is_idle;
 }
 
 void collet_device_comm_forget(struct collet_device_comm *device_comm)

@@ -47,8 +47,8 @@ static void record_failure(struct connect_state *setup)
 	setup->is_ok = false;
 }
 
-/* Exchanges hellos; *all: no rank has failed so far. When this returns, all ranks have reached this point. */
-static collet_status agree(struct connect_state *setup, bool *all)
+/* Exchanges hellos; *all_ok: no rank has failed so far. When this returns, all ranks have reached this point. */
+static collet_status agree(struct connect_state *setup, bool *all_ok)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
 	const struct hello own = { .is_ok = setup->is_ok,
@@ -57,9 +57,9 @@ static collet_status agree(struct connect_state *setup, bool *all)
 		.context = device_comm->copy_stream ? (uintptr_t)device_comm->copy_stream->context : 0 };
 	const collet_status status =
 		device_comm->exchange->run(device_comm->exchange->context, &own, setup->hellos, sizeof(own));
-	*all = status == COLLET_OK;
+	*all_ok = status == COLLET_OK;
 	for (uint32_t r = 0; r < device_comm->state->size && status == COLLET_OK; r++)
-		*all = *all && setup->hellos[r].is_ok;
+		*all_ok = *all_ok && setup->hellos[r].is_ok;
 	return status;
 }
 
@@ -76,7 +76,7 @@ static collet_status create_host_flags(struct collet_device_comm *device_comm)
 	cu_result result = device_comm->cuda->cuMemHostRegister(
 		memory, sizeof(struct host_flags), CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
 	if (result != CU_OK)
-		return collet_cuda_fail(device_comm->cuda, result, "page-locking what a kernel tells the host by");
+		return collet_cuda_fail(device_comm->cuda, result, "page-locking flags between kernels and host");
 	result = device_comm->cuda->cuMemHostGetDevicePointer(&device_comm->host_flags_gpu, memory, 0);
 	if (result == CU_OK) {
 		struct collet_comm_state *state = device_comm->state;
@@ -91,12 +91,12 @@ static collet_status create_host_flags(struct collet_device_comm *device_comm)
 	if (!collet_cuda_unregister_host(device_comm->cuda, device_comm->copy_stream->context, memory))
 		device_comm->host_flags = NULL;
 	device_comm->host_flags_gpu = 0;
-	return collet_cuda_fail(device_comm->cuda, result, "finding where the GPU has page-locked memory");
+	return collet_cuda_fail(device_comm->cuda, result, "getting the device address of page-locked memory");
 }
 
 static collet_status create_streams(struct collet_device_comm *device_comm)
 {
-	static const char what[] = "making a stream for a communicator";
+	static const char what[] = "creating a stream for a communicator";
 	const struct collet_cuda *cuda = device_comm->cuda;
 	cu_result result = collet_cuda_create_stream(cuda, &device_comm->stream);
 	if (result != CU_OK) {
@@ -117,10 +117,10 @@ static collet_status create_streams(struct collet_device_comm *device_comm)
 /* Checks, as far as possible, that kernels of ranks on this rank's GPU run at the same time. */
 static collet_status join_co_resident(struct collet_device_comm *device_comm)
 {
-	const char *doubt = device_comm->device->is_leader_only ? "COLLET_CUDA_LEADER is set"
+	const char *obstacle = device_comm->device->is_leader_only ? "COLLET_CUDA_LEADER is set"
 							  : collet_co_resident_obstacle(device_comm->ranks_per_gpu);
-	if (doubt)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "cuda: %s", doubt);
+	if (obstacle)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "cuda: %s", obstacle);
 	device_comm->co_resident =
 		collet_co_resident_join(device_comm->state->id, device_comm->state->rank, device_comm->state->size);
 	return device_comm->co_resident
@@ -156,7 +156,7 @@ static collet_status prepare(struct collet_device_comm *device_comm)
 /* ---- Windows ---- */
 
 /* Computes the window's layout from all ranks' hellos; the same on all ranks. */
-static collet_status lay_out(struct connect_state *setup)
+static collet_status compute_layout(struct connect_state *setup)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
 	const uint32_t size = device_comm->state->size, parts = size < COLLET_PLAN_PARTS ? size : COLLET_PLAN_PARTS;
@@ -174,7 +174,7 @@ static collet_status lay_out(struct connect_state *setup)
 	device_comm->channels_per_part = share > most ? most : share ? share : fit < 2 ? fit : 2;
 	if (!device_comm->channels_per_part)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"cuda: of the blocks that a collective has, %u run at a time on a GPU, and it needs %u",
+			"cuda: a GPU runs %u blocks of a collective at a time, and it needs %u",
 			resident, parts * device_comm->ranks_per_gpu);
 	const uint32_t bytes = device_comm->has_leader ? SMALL_WINDOW_BYTES : WINDOW_BYTES;
 	uint32_t slot = bytes / (device_comm->channels_per_part * parts * size * COLLET_WINDOW_SLOTS);
@@ -247,7 +247,7 @@ static collet_status send_one(struct collet_device_comm *device_comm, uint32_t t
 		if (status != COLLET_PENDING)
 			return status;
 		if (collet_clock_ns() >= deadline)
-			return collet_fail(COLLET_ERR_SYSTEM, "rank %u takes no descriptors of GPU memory", to);
+			return collet_fail(COLLET_ERR_SYSTEM, "rank %u receives no descriptors of GPU memory", to);
 		sched_yield();
 	}
 }
@@ -263,7 +263,7 @@ static collet_status open_one(struct collet_device_comm *device_comm, uint32_t f
 }
 
 /* Sends to the ranks after this one, and receives from those before it, some at a time. */
-static collet_status exchange_windows(struct connect_state *setup, bool *all)
+static collet_status exchange_windows(struct connect_state *setup, bool *all_ok)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
 	const uint32_t size = device_comm->state->size, rank = device_comm->state->rank;
@@ -279,8 +279,8 @@ static collet_status exchange_windows(struct connect_state *setup, bool *all)
 		for (uint32_t i = first; i < end && setup->is_ok; i++)
 			if (send_one(device_comm, (rank + i) % size, fd) != COLLET_OK)
 				record_failure(setup);
-		status = agree(setup, all);
-		for (uint32_t i = first; i < end && status == COLLET_OK && *all && setup->is_ok; i++)
+		status = agree(setup, all_ok);
+		for (uint32_t i = first; i < end && status == COLLET_OK && *all_ok && setup->is_ok; i++)
 			if (open_one(device_comm, (rank + size - i) % size) != COLLET_OK)
 				record_failure(setup);
 	}
@@ -292,7 +292,7 @@ static collet_status exchange_windows(struct connect_state *setup, bool *all)
 /* Needs the copy stream's context. */
 static collet_status write_addresses(struct collet_device_comm *device_comm)
 {
-	static const char what[] = "telling a GPU where windows are";
+	static const char what[] = "copying window addresses to a GPU";
 	uint64_t addresses[COLLET_PLAN_RANKS];
 	for (uint32_t r = 0; r < device_comm->state->size; r++)
 		addresses[r] = r == device_comm->state->rank ? device_comm->window_memory.address
@@ -316,7 +316,7 @@ static bool any_is_busy(const struct connect_state *setup)
 
 /* All ranks have prepared the test. They keep exchanging hellos while kernels run: a kernel that waits for one that was
  * not launched, or has met a fault, would notice only at its deadline. */
-static collet_status launch_test(struct connect_state *setup, bool *all)
+static collet_status launch_test(struct connect_state *setup, bool *all_ok)
 {
 	static const struct timespec pause = { .tv_nsec = TEST_POLL_NS };
 	struct collet_device_comm *device_comm = setup->device_comm;
@@ -327,8 +327,8 @@ static collet_status launch_test(struct connect_state *setup, bool *all)
 		setup->is_busy = !collet_device_comm_is_idle(device_comm);
 		if (!setup->is_busy && setup->is_ok && collet_device_comm_check_fault(device_comm) != COLLET_OK)
 			record_failure(setup);
-		status = agree(setup, all);
-		if (status != COLLET_OK || !*all)
+		status = agree(setup, all_ok);
+		if (status != COLLET_OK || !*all_ok)
 			break;
 		if (!any_is_busy(setup))
 			return COLLET_OK;
@@ -340,7 +340,7 @@ static collet_status launch_test(struct connect_state *setup, bool *all)
 }
 
 /* No rank launches a kernel before all have finished what could delay theirs. */
-static collet_status test_windows(struct connect_state *setup, bool *all)
+static collet_status test_windows(struct connect_state *setup, bool *all_ok)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
 	struct device_comm_test *test = &setup->test;
@@ -351,45 +351,45 @@ static collet_status test_windows(struct connect_state *setup, bool *all)
 		const bool is_ll = round == 0;
 		if (setup->is_ok && collet_device_comm_prepare_test(device_comm, test, is_ll) != COLLET_OK)
 			record_failure(setup);
-		collet_status status = agree(setup, all);
-		if (status == COLLET_OK && *all)
-			status = launch_test(setup, all);
-		if (status != COLLET_OK || !*all)
+		collet_status status = agree(setup, all_ok);
+		if (status == COLLET_OK && *all_ok)
+			status = launch_test(setup, all_ok);
+		if (status != COLLET_OK || !*all_ok)
 			return status;
 		if (collet_device_comm_check_test(device_comm, test) != COLLET_OK)
 			record_failure(setup);
 	}
-	return agree(setup, all);
+	return agree(setup, all_ok);
 }
 
 /* ---- The whole setup ---- */
 
 /* A rank that fails still takes part in the next exchange. */
-static collet_status connect_all(struct connect_state *setup, bool *all)
+static collet_status connect_all(struct connect_state *setup, bool *all_ok)
 {
 	struct collet_device_comm *device_comm = setup->device_comm;
 	if (prepare(device_comm) != COLLET_OK)
 		record_failure(setup);
-	collet_status status = agree(setup, all);
-	if (status != COLLET_OK || !*all)
+	collet_status status = agree(setup, all_ok);
+	if (status != COLLET_OK || !*all_ok)
 		return status;
-	if (lay_out(setup) != COLLET_OK || reserve_blocks(setup) != COLLET_OK ||
+	if (compute_layout(setup) != COLLET_OK || reserve_blocks(setup) != COLLET_OK ||
 		collet_copy_stream_push_context(device_comm->cuda, device_comm->copy_stream) != COLLET_OK) {
 		record_failure(setup);
-		return agree(setup, all);
+		return agree(setup, all_ok);
 	}
 	if (create_window(device_comm) != COLLET_OK)
 		record_failure(setup);
-	status = exchange_windows(setup, all);
-	if (status == COLLET_OK && *all) {
+	status = exchange_windows(setup, all_ok);
+	if (status == COLLET_OK && *all_ok) {
 		if (setup->is_ok && (write_addresses(device_comm) != COLLET_OK ||
 					    collet_device_comm_warm_up(device_comm) != COLLET_OK ||
 					    collet_device_comm_write_probes(device_comm) != COLLET_OK))
 			record_failure(setup);
-		status = agree(setup, all);
+		status = agree(setup, all_ok);
 	}
-	if (status == COLLET_OK && *all)
-		status = test_windows(setup, all);
+	if (status == COLLET_OK && *all_ok)
+		status = test_windows(setup, all_ok);
 	collet_device_comm_destroy_test(device_comm, &setup->test);
 	collet_copy_stream_pop_context(device_comm->cuda);
 	return status;

@@ -21,7 +21,7 @@ static bool serves_call(const struct collet_device_plan *plan, const struct coll
 	       same_options(&plan->options, &call->options);
 }
 
-static void to_front(struct collet_device_comm *device_comm, struct collet_device_plan **at)
+static void move_to_front(struct collet_device_comm *device_comm, struct collet_device_plan **at)
 {
 	struct collet_device_plan *plan = *at;
 	*at = plan->next;
@@ -61,12 +61,12 @@ static collet_status add_block(struct collet_device_comm *device_comm, uint32_t 
 {
 	struct plan_block *block = calloc(1, sizeof(*block));
 	if (!block)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a kernel is to do");
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a kernel plan");
 	block->bytes = capacity > PLAN_BLOCK_BYTES ? capacity : PLAN_BLOCK_BYTES;
 	const cu_result result = device_comm->cuda->cuMemAlloc(&block->memory, block->bytes);
 	if (result != CU_OK) {
 		free(block);
-		return collet_cuda_fail(device_comm->cuda, result, "allocating memory for what a kernel is to do");
+		return collet_cuda_fail(device_comm->cuda, result, "allocating memory for kernel plans");
 	}
 	block->next = device_comm->blocks;
 	device_comm->blocks = block;
@@ -74,7 +74,7 @@ static collet_status add_block(struct collet_device_comm *device_comm, uint32_t 
 }
 
 /* Needs the copy stream's context. */
-static collet_status carve_memory(struct collet_device_comm *device_comm, uint32_t capacity, cu_pointer *at)
+static collet_status allocate_from_block(struct collet_device_comm *device_comm, uint32_t capacity, cu_pointer *at)
 {
 	struct plan_block *block = device_comm->blocks;
 	if (!block || block->bytes - block->used < capacity) {
@@ -101,14 +101,14 @@ static collet_status claim_plan(
 	if (unused && device_comm->cached_plans < CACHED_PLANS && (*unused)->program)
 		unused = NULL;
 	if (unused) {
-		to_front(device_comm, unused);
+		move_to_front(device_comm, unused);
 		*claimed = device_comm->plans;
 		return COLLET_OK;
 	}
 	struct collet_device_plan *made = calloc(1, sizeof(*made));
 	if (!made)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a kernel is to do");
-	const collet_status status = carve_memory(device_comm, capacity, &made->address);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a kernel plan");
+	const collet_status status = allocate_from_block(device_comm, capacity, &made->address);
 	if (status != COLLET_OK) {
 		free(made);
 		return status;
@@ -124,7 +124,7 @@ static collet_status claim_plan(
 static collet_status upload(
 	struct collet_device_comm *device_comm, const struct collet_kernel_plan *built, cu_pointer at)
 {
-	static const char what[] = "telling a GPU what its kernel is to do";
+	static const char what[] = "copying a kernel plan to the GPU";
 	const collet_status status = collet_copy_stream_enqueue(
 		device_comm->cuda, device_comm->copy_stream, (void *)(uintptr_t)at, built, built->bytes, what);
 	const collet_status waited = collet_copy_stream_synchronize(device_comm->cuda, device_comm->copy_stream, what);
@@ -153,7 +153,7 @@ static collet_status add_plan(struct collet_device_comm *device_comm, const stru
 }
 
 /* Needs the copy stream's context. */
-static collet_status make_scratch(struct collet_device_comm *device_comm)
+static collet_status create_scratch(struct collet_device_comm *device_comm)
 {
 	if (device_comm->scratch)
 		return COLLET_OK;
@@ -171,7 +171,7 @@ collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm,
 	for (struct collet_device_plan **at = &device_comm->plans; *at; at = &(*at)->next) {
 		if (!serves_call(*at, call))
 			continue;
-		to_front(device_comm, at);
+		move_to_front(device_comm, at);
 		*plan = device_comm->plans;
 		return COLLET_OK;
 	}
@@ -181,7 +181,7 @@ collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm,
 	status = collet_copy_stream_push_context(device_comm->cuda, device_comm->copy_stream);
 	if (status == COLLET_OK) {
 		if (collet_program_scratch(call->program, &call->shape))
-			status = make_scratch(device_comm);
+			status = create_scratch(device_comm);
 		if (status == COLLET_OK)
 			status = add_plan(device_comm, call, built, plan);
 		collet_copy_stream_pop_context(device_comm->cuda);
@@ -192,7 +192,7 @@ collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm,
 
 collet_status collet_device_comm_preallocate(struct collet_device_comm *device_comm)
 {
-	const collet_status status = make_scratch(device_comm);
+	const collet_status status = create_scratch(device_comm);
 	return status == COLLET_OK ? add_block(device_comm, 0) : status;
 }
 

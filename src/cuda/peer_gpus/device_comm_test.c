@@ -18,19 +18,19 @@ static uint32_t pattern(uint32_t rank, uint64_t word)
 }
 
 static collet_status copy(
-	struct collet_device_comm *device_comm, cu_pointer to, const void *from, size_t bytes, bool back)
+	struct collet_device_comm *device_comm, cu_pointer to, const void *from, size_t bytes, bool to_host)
 {
 	static const char what[] = "testing a GPU's windows";
 	void *memory = (void *)(uintptr_t)to;
 	const collet_status status = collet_copy_stream_enqueue(device_comm->cuda, device_comm->copy_stream,
-		back ? (void *)(uintptr_t)from : memory, back ? memory : from, bytes, what);
+		to_host ? (void *)(uintptr_t)from : memory, to_host ? memory : from, bytes, what);
 	const collet_status waited = collet_copy_stream_synchronize(device_comm->cuda, device_comm->copy_stream, what);
 	return status == COLLET_OK ? waited : status;
 }
 
 /* The UUID of a rank's GPU, as nvidia-smi -L prints it. */
 enum { GPU_NAME_BYTES = sizeof("GPU-01234567-0123-0123-0123-0123456789ab") };
-static const char *gpu_of(const struct collet_device_comm *device_comm, uint32_t rank, char name[GPU_NAME_BYTES])
+static const char *gpu_name(const struct collet_device_comm *device_comm, uint32_t rank, char name[GPU_NAME_BYTES])
 {
 	const struct collet_comm_state *state = device_comm->state;
 	const uint8_t *uuid = state->engine->peer_infos[collet_comm_state_world_rank(state, rank)].gpu;
@@ -41,7 +41,7 @@ static const char *gpu_of(const struct collet_device_comm *device_comm, uint32_t
 	return name;
 }
 
-#define IOMMU_HINT "an IOMMU or PCIe ACS may lead it astray: try iommu=pt on the kernel's command line, or ACS off"
+#define IOMMU_HINT "an IOMMU or PCIe ACS may misdirect writes: try iommu=pt on the kernel's command line, or ACS off"
 
 /* Always fails. */
 static collet_status report_peer(const struct collet_device_comm *device_comm, uint32_t from, const char *what)
@@ -49,7 +49,7 @@ static collet_status report_peer(const struct collet_device_comm *device_comm, u
 	const uint32_t rank = device_comm->state->rank;
 	char theirs[GPU_NAME_BYTES], own[GPU_NAME_BYTES];
 	return collet_fail(COLLET_ERR_SYSTEM, "cuda: what rank %u's GPU (%s) writes to rank %u's (%s) %s; " IOMMU_HINT,
-		from, gpu_of(device_comm, from, theirs), rank, gpu_of(device_comm, rank, own), what);
+		from, gpu_name(device_comm, from, theirs), rank, gpu_name(device_comm, rank, own), what);
 }
 
 /* Checks the sums. For wrong words, finds the rank whose pattern is missing most often. */
@@ -74,7 +74,7 @@ static collet_status check(const struct collet_device_comm *device_comm, const u
 	if (!lost[from])
 		return collet_fail(COLLET_ERR_SYSTEM,
 			"cuda: of %llu words that GPUs write to rank %u's (%s) %llu are wrong; " IOMMU_HINT,
-			(unsigned long long)count, rank, gpu_of(device_comm, rank, own), (unsigned long long)wrong);
+			(unsigned long long)count, rank, gpu_name(device_comm, rank, own), (unsigned long long)wrong);
 	snprintf(what, sizeof(what), "is missing from %llu of %llu words", (unsigned long long)lost[from],
 		(unsigned long long)count);
 	return report_peer(device_comm, from, what);
@@ -192,12 +192,12 @@ collet_status collet_device_comm_launch_test(
 
 collet_status collet_device_comm_check_test(struct collet_device_comm *device_comm, const struct device_comm_test *test)
 {
-	uint32_t late;
+	uint32_t late_rank;
 	const cu_result result = device_comm->cuda->cuStreamSynchronize(device_comm->stream);
 	if (result != CU_OK)
 		return collet_cuda_fail(device_comm->cuda, result, "testing a GPU's windows");
-	if (collet_device_comm_async_error(device_comm, &late) == COLLET_DEVICE_TIMEOUT)
-		return report_peer(device_comm, late, "has not come in 10 s");
+	if (collet_device_comm_async_error(device_comm, &late_rank) == COLLET_DEVICE_TIMEOUT)
+		return report_peer(device_comm, late_rank, "has not come in 10 s");
 	const collet_status status =
 		copy(device_comm, test->memory, test->words, test->count * sizeof(uint32_t), true);
 	return status == COLLET_OK ? check(device_comm, test->words, test->count) : status;

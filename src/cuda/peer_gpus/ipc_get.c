@@ -27,7 +27,7 @@ struct peer {
 	struct peer *next;
 	uint32_t rank;               /* in the world */
 	struct collet_exported_handles exported;
-	bool logged;
+	bool is_logged;
 };
 
 /* A test result: the memory that was read, and the context that read it. */
@@ -60,18 +60,18 @@ static struct collet_ipc_get *get_state(struct collet_device *device)
 /* Returns NULL if out of memory. */
 static struct peer *get_peer(struct collet_device *device, uint32_t rank)
 {
-	struct collet_ipc_get *gets = get_state(device);
-	struct peer *peer = gets ? gets->peers : NULL;
+	struct collet_ipc_get *state = get_state(device);
+	struct peer *peer = state ? state->peers : NULL;
 	while (peer && peer->rank != rank)
 		peer = peer->next;
-	if (peer || !gets)
+	if (peer || !state)
 		return peer;
 	peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
 	peer->rank = rank;
-	peer->next = gets->peers;
-	gets->peers = peer;
+	peer->next = state->peers;
+	state->peers = peer;
 	return peer;
 }
 
@@ -236,16 +236,16 @@ static collet_status count_wrong(const struct collet_device *device, const struc
 	static const char what[] = "copying a pattern from another rank's GPU";
 	static const uint32_t zeros[WORDS];
 	const struct collet_copy_stream *copy_stream = test_buffer->copy_stream;
-	char *place = (char *)(uintptr_t)test_buffer->memory + TEST_BYTES - sizeof(zeros);
+	char *target = (char *)(uintptr_t)test_buffer->memory + TEST_BYTES - sizeof(zeros);
 	uint32_t words[WORDS];
 	collet_status status = collet_copy_stream_push_context(device->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copy_stream_enqueue(device->cuda, copy_stream, place, zeros, sizeof(zeros), what);
+	status = collet_copy_stream_enqueue(device->cuda, copy_stream, target, zeros, sizeof(zeros), what);
 	if (status == COLLET_OK)
-		status = collet_copy_stream_enqueue(device->cuda, copy_stream, place, address, sizeof(words), what);
+		status = collet_copy_stream_enqueue(device->cuda, copy_stream, target, address, sizeof(words), what);
 	if (status == COLLET_OK)
-		status = collet_copy_stream_enqueue(device->cuda, copy_stream, words, place, sizeof(words), what);
+		status = collet_copy_stream_enqueue(device->cuda, copy_stream, words, target, sizeof(words), what);
 	const collet_status waited = collet_copy_stream_synchronize(device->cuda, copy_stream, what);
 	collet_copy_stream_pop_context(device->cuda);
 	*wrong = 0;
@@ -292,7 +292,7 @@ static const char *test_link(struct collet_device *device, uint32_t from, const 
 			return collet_last_error();
 		link = malloc(sizeof(*link));
 		if (!link)
-			return "no memory to note a test in";
+			return "no memory for the result of a test";
 		*link = (struct tested_link){ device->ipc_get->links, descriptor->test.process,
 			descriptor->test.allocation, copy_stream->context, wrong };
 		device->ipc_get->links = link;
@@ -310,9 +310,9 @@ static void log_once(struct collet_device *device, const struct collet_engine *e
 	bool has_failed)
 {
 	struct peer *peer = get_peer(device, from);
-	if (!peer || peer->logged)
+	if (!peer || peer->is_logged)
 		return;
-	peer->logged = true;
+	peer->is_logged = true;
 	collet_log(&engine->log, has_failed ? COLLET_LOG_WARN : COLLET_LOG_INFO,
 		"cuda: messages from rank %u by way of the host, and not from its GPU to this one's: %s", from, why);
 }
@@ -350,21 +350,21 @@ char *collet_ipc_get_map(struct collet_device *device, const struct collet_engin
 
 void collet_ipc_get_destroy(struct collet_device *device)
 {
-	struct collet_ipc_get *gets = device->ipc_get;
-	if (!gets)
+	struct collet_ipc_get *state = device->ipc_get;
+	if (!state)
 		return;
-	for (struct test_buffer *test_buffer = gets->test_buffers, *next; test_buffer; test_buffer = next) {
+	for (struct test_buffer *test_buffer = state->test_buffers, *next; test_buffer; test_buffer = next) {
 		next = test_buffer->next;
 		free_test_buffer(device, test_buffer);
 	}
-	for (struct peer *peer = gets->peers, *next; peer; peer = next) {
+	for (struct peer *peer = state->peers, *next; peer; peer = next) {
 		next = peer->next;
 		free(peer);
 	}
-	for (struct tested_link *link = gets->links, *next; link; link = next) {
+	for (struct tested_link *link = state->links, *next; link; link = next) {
 		next = link->next;
 		free(link);
 	}
-	free(gets);
+	free(state);
 	device->ipc_get = NULL;
 }

@@ -277,7 +277,7 @@ collet_status collet_kernel_plan_build(const struct collet_program *program, con
 	free(builder.moves.items);
 	free(builder.ranges.items);
 	free(builder.accesses.items);
-	return *plan ? COLLET_OK : collet_fail(COLLET_ERR_MEMORY, "no memory for what a kernel is to do");
+	return *plan ? COLLET_OK : collet_fail(COLLET_ERR_MEMORY, "no memory for a kernel plan");
 }
 
 struct collet_window collet_window_for(uint32_t size, uint32_t channels, uint64_t segment_bytes)

@@ -51,16 +51,16 @@ static size_t append_counts(
 {
 	const size_t size = shared_gpu->state->size, bytes = size * sizeof(uint64_t);
 	uint64_t *lists = (uint64_t *)(void *)(descriptor + 1);
-	const struct collet_partition *cuts[2] = { &shape->input, &shape->result };
+	const struct collet_partition *partitions[2] = { &shape->input, &shape->result };
 	descriptor->input_count = shape->input.count;
 	descriptor->result_count = shape->result.count;
 	descriptor->has_input_counts = shape->input.counts != NULL;
 	descriptor->has_result_counts = shape->result.counts != NULL;
-	for (uint32_t c = 0; c < 2; c++, lists += 2 * size) {
+	for (uint32_t i = 0; i < 2; i++, lists += 2 * size) {
 		memset(lists, 0, 2 * bytes);
-		if (cuts[c]->counts) {
-			memcpy(lists, cuts[c]->counts, bytes);
-			memcpy(lists + size, cuts[c]->displacements, bytes);
+		if (partitions[i]->counts) {
+			memcpy(lists, partitions[i]->counts, bytes);
+			memcpy(lists + size, partitions[i]->displacements, bytes);
 		}
 	}
 	return sizeof(*descriptor) + 4 * bytes;
@@ -121,7 +121,8 @@ collet_status collet_shared_gpu_start(
 	struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, 0);
 	collet_shared_gpu_flush_freed(shared_gpu);
 	*descriptor = (struct call_descriptor){ .signature = request->signature, .sequence = request->sequence,
-		.is_ok = 1, .flag = buffers->flag, .scale = buffers->scale, .buffer = { buffers->buffer[0], buffers->buffer[1] } };
+		.is_ok = 1, .flag = buffers->flag, .scale = buffers->scale,
+		.buffer = { buffers->buffer[0], buffers->buffer[1] } };
 	const size_t bytes =
 		call->summary.is_vector ? append_counts(shared_gpu, descriptor, &request->shape) : sizeof(*descriptor);
 	for (uint32_t s = 0; s < 2; s++) {

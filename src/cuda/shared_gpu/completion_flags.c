@@ -40,19 +40,19 @@ static void unmap(struct collet_completion_flags *flags)
 }
 
 /* Page-locks the flags for all contexts of this process (PORTABLE) and for streams (MAPPED). Needs the copy stream's
- * context. *locked: the driver has them, even if this fails. */
+ * context. *is_registered: the driver has them, even if this fails. */
 static cu_result register_pages(
-	const struct collet_cuda *cuda, cu_context context, struct collet_completion_flags *flags, bool *locked)
+	const struct collet_cuda *cuda, cu_context context, struct collet_completion_flags *flags, bool *is_registered)
 {
 	void *memory = (void *)flags->flags;
 	cu_result result = cuda->cuMemHostRegister(
 		memory, flags->bytes, CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
-	*locked = result == CU_OK;
+	*is_registered = result == CU_OK;
 	if (result != CU_OK)
 		return result;
 	result = cuda->cuMemHostGetDevicePointer(&flags->gpu, memory, 0);
 	if (result != CU_OK)
-		*locked = !collet_cuda_unregister_host(cuda, context, memory);
+		*is_registered = !collet_cuda_unregister_host(cuda, context, memory);
 	return result;
 }
 
@@ -63,18 +63,18 @@ static collet_status map(struct collet_shared_gpu *shared_gpu, int fd)
 	flags->bytes = file_bytes(shared_gpu);
 	void *mapped = mmap(NULL, flags->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (mapped == MAP_FAILED)
-		return collet_fail(COLLET_ERR_SYSTEM, "mapping words for streams: %s", strerror(errno));
+		return collet_fail(COLLET_ERR_SYSTEM, "mapping completion flags: %s", strerror(errno));
 	flags->flags = mapped;
-	bool locked = false;
+	bool is_registered = false;
 	collet_status status = collet_copy_stream_push_context(cuda, shared_gpu->copy_stream);
 	if (status == COLLET_OK) {
-		const cu_result result = register_pages(cuda, shared_gpu->copy_stream->context, flags, &locked);
+		const cu_result result = register_pages(cuda, shared_gpu->copy_stream->context, flags, &is_registered);
 		collet_copy_stream_pop_context(cuda);
 		if (result != CU_OK)
-			status = collet_cuda_fail(cuda, result, "page-locking words for streams");
+			status = collet_cuda_fail(cuda, result, "page-locking completion flags");
 	}
 	if (status != COLLET_OK) {
-		if (!locked)
+		if (!is_registered)
 			unmap(flags);
 		flags->flags = NULL;
 		return status;
@@ -88,7 +88,7 @@ static collet_status map(struct collet_shared_gpu *shared_gpu, int fd)
 static void log_unavailable(const struct collet_shared_gpu *shared_gpu)
 {
 	collet_log(shared_gpu->device->log, COLLET_LOG_INFO,
-		"cuda: hosts tell streams of ranks that share a GPU when calls are done: %s", collet_last_error());
+		"cuda: hosts, not the GPU, signal streams of ranks that share a GPU: %s", collet_last_error());
 }
 
 /* ---- Connecting ---- */
@@ -96,7 +96,7 @@ static void log_unavailable(const struct collet_shared_gpu *shared_gpu)
 /* Seals the file: other ranks write to it, and must not find it truncated. */
 static int make_file(size_t bytes)
 {
-	const int fd = memfd_create("collet-order", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	const int fd = memfd_create("collet-flags", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -1;
 	if (ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
@@ -118,9 +118,10 @@ static bool has_leader_threads(const struct collet_shared_gpu *shared_gpu)
 
 void collet_completion_flags_create(struct collet_shared_gpu *shared_gpu)
 {
-	const struct collet_handle_exchange *desk = &shared_gpu->device->handle_exchange;
+	const struct collet_handle_exchange *exchange = &shared_gpu->device->handle_exchange;
 	const struct collet_handle_note note = note_of(shared_gpu);
-	if (shared_gpu->is_per_host || !shared_gpu->has_one_gpu || desk->socket < 0 || has_leader_threads(shared_gpu))
+	if (shared_gpu->is_per_host || !shared_gpu->has_one_gpu || exchange->socket < 0 ||
+		has_leader_threads(shared_gpu))
 		return;
 	const int fd = make_file(file_bytes(shared_gpu));
 	if (fd < 0) {
@@ -133,8 +134,8 @@ void collet_completion_flags_create(struct collet_shared_gpu *shared_gpu)
 	for (uint32_t r = 1; shared_gpu->completion_flags.flags && r < shared_gpu->size; r++) {
 		const struct collet_peer_info *peer_info = peer_info_of(shared_gpu, r);
 		/* A member that does not get the file sends no flags, and then nobody uses them. */
-		if (peer_info->handle_exchange[1] &&
-			collet_handle_exchange_send(desk, peer_info->handle_exchange, &note, fd) == COLLET_ERR_SYSTEM)
+		if (peer_info->handle_exchange[1] && collet_handle_exchange_send(exchange, peer_info->handle_exchange,
+							     &note, fd) == COLLET_ERR_SYSTEM)
 			log_unavailable(shared_gpu);
 	}
 	close(fd);
@@ -206,15 +207,15 @@ static cu_mem_op flag_write(const struct collet_shared_gpu *shared_gpu, uint32_t
 
 bool collet_completion_flags_enqueue(struct collet_shared_gpu *shared_gpu, const struct shared_call *call)
 {
-	cu_mem_op settings[COLLET_SHARED_GPU_RANKS + 1];
+	cu_mem_op writes[COLLET_SHARED_GPU_RANKS + 1];
 	struct collet_completion_flags *flags = &shared_gpu->completion_flags;
 	if (!all_have_flags(shared_gpu, call))
 		return false;
 	for (uint32_t r = 0; r < shared_gpu->size; r++)
-		settings[r] = flag_write(shared_gpu, r, descriptor_of(shared_gpu, call, r)->flag, 1);
-	settings[shared_gpu->size] = flag_write(shared_gpu, 0, 0, flags->launched + 1);
+		writes[r] = flag_write(shared_gpu, r, descriptor_of(shared_gpu, call, r)->flag, 1);
+	writes[shared_gpu->size] = flag_write(shared_gpu, 0, 0, flags->launched + 1);
 	/* The batch is executed entirely or not at all, so either the GPU signals all ranks, or hosts do. */
-	if (shared_gpu->device->cuda->cuStreamBatchMemOp(shared_gpu->stream, shared_gpu->size + 1, settings, 0) !=
+	if (shared_gpu->device->cuda->cuStreamBatchMemOp(shared_gpu->stream, shared_gpu->size + 1, writes, 0) !=
 		CU_OK)
 		return false;
 	flags->launched++;

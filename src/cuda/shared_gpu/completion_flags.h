@@ -17,7 +17,7 @@
 #include "cuda/driver/driver_api.h"
 
 struct collet_shared_gpu;
-struct call;
+struct shared_call;
 
 enum { COLLET_COMPLETION_FLAGS = 1024 }; /* for each rank; the leader's first counts its launches */
 

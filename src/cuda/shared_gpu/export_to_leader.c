@@ -21,7 +21,8 @@ void collet_shared_gpu_flush_freed(struct collet_shared_gpu *shared_gpu)
 	collet_exported_handles_flush(shared_gpu->device, &shared_gpu->exported, leader_info(shared_gpu));
 }
 
-void collet_shared_gpu_notify_leaders(struct collet_engine *engine, const struct collet_ipc_handle *handle, bool gone)
+void collet_shared_gpu_notify_leaders(
+	struct collet_engine *engine, const struct collet_ipc_handle *handle, bool is_freed)
 {
 	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all) {
 		const struct collet_progress_hook *hook = state->hooks;
@@ -31,7 +32,7 @@ void collet_shared_gpu_notify_leaders(struct collet_engine *engine, const struct
 		if (!shared_gpu || shared_gpu->shares_leader_gpu)
 			continue;
 		collet_shared_gpu_flush_freed(shared_gpu);
-		if (gone)
+		if (is_freed)
 			collet_exported_handles_notify_freed(
 				shared_gpu->device, &shared_gpu->exported, leader_info(shared_gpu), handle->allocation);
 		else

@@ -67,10 +67,10 @@ struct node {
 static void add_operand(const struct gpu_hierarchical *hierarchical, struct node *node, struct collet_gpu_span *span,
 	uint32_t rank, bool own, size_t offset)
 {
-	const struct collet_span_plan_rank *at = &hierarchical->ranks[rank];
-	const bool given = own || collet_binomial_children(rank, hierarchical->size) == 0;
-	node->sources[span->source_count] = (given ? at->send : at->recv) + offset;
-	node->scales[span->source_count] = given ? at->scale : 1;
+	const struct collet_span_plan_rank *local = &hierarchical->ranks[rank];
+	const bool is_input = own || collet_binomial_children(rank, hierarchical->size) == 0;
+	node->sources[span->source_count] = (is_input ? local->send : local->recv) + offset;
+	node->scales[span->source_count] = is_input ? local->scale : 1;
 	span->source_count++;
 }
 
@@ -217,7 +217,7 @@ static struct collet_comm *comm_of(const struct collet_request *request)
 }
 
 /* Returns NULL if out of memory. */
-static struct gpu_hierarchical *make(const struct collet_request *request, const struct collet_local_ranks *local)
+static struct gpu_hierarchical *create(const struct collet_request *request, const struct collet_local_ranks *local)
 {
 	struct gpu_hierarchical *hierarchical =
 		calloc(1, sizeof(*hierarchical) + local->size * sizeof(hierarchical->ranks[0]));
@@ -293,10 +293,10 @@ collet_status collet_gpu_hierarchical_start(struct collet_request *request, cons
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS] = { { own->send, own->send_bytes },
 		{ own->recv, own->recv_bytes } };
 	struct collet_gpu_staging *staging;
-	struct gpu_hierarchical *hierarchical = make(request, local);
+	struct gpu_hierarchical *hierarchical = create(request, local);
 	char *host;
 	if (!hierarchical)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a host's ranks have");
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a hierarchical collective with GPUs");
 	const char *why = gpu_hierarchical_blocks_differ(hierarchical);
 	if (why) {
 		free(hierarchical);

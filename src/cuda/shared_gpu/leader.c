@@ -12,9 +12,9 @@
 
 /* ---- Mapping ---- */
 
-static const char *location_name(uint32_t place)
+static const char *why_unmappable(uint32_t location)
 {
-	return place == COLLET_BUFFER_HOST ? "the host's memory" : "memory that the leader cannot reach";
+	return location == COLLET_BUFFER_HOST ? "a buffer is host memory" : "the leader cannot access a buffer";
 }
 
 /* Maps all buffers. Returns NULL, or why one cannot be mapped. */
@@ -31,7 +31,7 @@ static const char *map_buffers(struct collet_shared_gpu *shared_gpu, struct shar
 			if (buffer->location == COLLET_BUFFER_UNUSED)
 				continue;
 			if (buffer->location != COLLET_BUFFER_GPU)
-				return location_name(buffer->location);
+				return why_unmappable(buffer->location);
 			addresses[s] = collet_device_map_peer_buffer(shared_gpu->device, shared_gpu->copy_stream,
 				buffer, &call->mappings[2 * r + s], &why, &has_failed);
 			call->fell_back |= has_failed;
@@ -48,16 +48,16 @@ static const char *map_buffers(struct collet_shared_gpu *shared_gpu, struct shar
 }
 
 /* Returns a v-form's partition from a rank's descriptor. */
-static struct collet_partition cut_from_descriptor(uint64_t count, bool listed, const uint64_t *lists, uint32_t size)
+static struct collet_partition partition_of(uint64_t count, bool has_lists, const uint64_t *lists, uint32_t size)
 {
 	return (struct collet_partition){ .kind = COLLET_PARTITION_VECTOR,
 		.count = count,
-		.counts = listed ? lists : NULL,
-		.displacements = listed ? lists + size : NULL };
+		.counts = has_lists ? lists : NULL,
+		.displacements = has_lists ? lists + size : NULL };
 }
 
 /* Returns false if a rank that must list blocks has listed none. */
-static bool read_cuts(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
+static bool read_partitions(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
 	const uint32_t size = shared_gpu->state->size;
 	const enum collet_collective collective = call->summary.collective;
@@ -65,8 +65,8 @@ static bool read_cuts(struct collet_shared_gpu *shared_gpu, struct shared_call *
 		const struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, r);
 		const uint64_t *lists = (const uint64_t *)(const void *)(descriptor + 1);
 		struct collet_span_plan_rank *rank = &shared_gpu->ranks[r];
-		rank->input = cut_from_descriptor(descriptor->input_count, descriptor->has_input_counts, lists, size);
-		rank->result = cut_from_descriptor(
+		rank->input = partition_of(descriptor->input_count, descriptor->has_input_counts, lists, size);
+		rank->result = partition_of(
 			descriptor->result_count, descriptor->has_result_counts, lists + 2 * size, size);
 		const bool is_root = r == call->summary.root;
 		const bool lists_input = collective == COLLET_ALLTOALL || (collective == COLLET_SCATTER && is_root);
@@ -86,10 +86,10 @@ bool collet_leader_check_mismatch(struct collet_shared_gpu *shared_gpu, struct s
 		const struct call_descriptor *descriptor = descriptor_of(shared_gpu, call, r);
 		if (descriptor->signature == call->summary.signature)
 			continue;
-		const struct collet_message came = { .signature = descriptor->signature,
+		const struct collet_message received = { .signature = descriptor->signature,
 			.sequence = descriptor->sequence };
 		if (call->request && !call->reported_mismatch)
-			collet_mismatch_suspect(shared_gpu->state, shared_gpu->members[r], call->request, &came);
+			collet_mismatch_suspect(shared_gpu->state, shared_gpu->members[r], call->request, &received);
 		call->reported_mismatch = true;
 		return false;
 	}
@@ -99,21 +99,26 @@ bool collet_leader_check_mismatch(struct collet_shared_gpu *shared_gpu, struct s
 /* Queues the launch. Returns NULL, or why it cannot be done. */
 static const char *launch(struct collet_shared_gpu *shared_gpu, struct shared_call *call)
 {
-	const struct call_summary *job = &call->summary;
-	const bool combines = job->op != COLLET_OP_COUNT;
-	const struct collet_span_plan_call planned = { .collective = job->collective, .is_vector = job->is_vector,
-		.size = shared_gpu->size, .root = job->root, .count = job->count,
-		.element_bytes = collet_dtype_bytes(job->dtype), .is_scaled = job->op == COLLET_PREMUL_SUM };
+	const struct call_summary *summary = &call->summary;
+	const bool reduces = summary->op != COLLET_OP_COUNT;
+	const struct collet_span_plan_call planned = { .collective = summary->collective,
+		.is_vector = summary->is_vector,
+		.size = shared_gpu->size,
+		.root = summary->root,
+		.count = summary->count,
+		.element_bytes = collet_dtype_bytes(summary->dtype),
+		.is_scaled = summary->op == COLLET_PREMUL_SUM };
 	const char *why = collet_span_plan_make(&shared_gpu->plan, &planned, shared_gpu->ranks);
 	if (why)
 		return why;
-	const struct collet_gpu_reduction fold = { .dtype = job->dtype, .op = combines ? job->op : COLLET_SUM,
-		.average_of = job->op == COLLET_AVERAGE ? shared_gpu->size : 1 };
+	const struct collet_gpu_reduction reduction = { .dtype = summary->dtype,
+		.op = reduces ? summary->op : COLLET_SUM,
+		.average_of = summary->op == COLLET_AVERAGE ? shared_gpu->size : 1 };
 	collet_status status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);
 	if (status != COLLET_OK)
 		return collet_last_error();
-	status = collet_gpu_spans_launch(
-		shared_gpu->kernels, &fold, shared_gpu->plan.spans, shared_gpu->plan.span_count, shared_gpu->stream);
+	status = collet_gpu_spans_launch(shared_gpu->kernels, &reduction, shared_gpu->plan.spans,
+		shared_gpu->plan.span_count, shared_gpu->stream);
 	if (status != COLLET_OK)
 		why = collet_last_error();
 	call->fell_back = why != NULL;
@@ -155,12 +160,12 @@ static const char *try_gpu(struct collet_shared_gpu *shared_gpu, struct shared_c
 {
 	for (uint32_t r = 0; r < shared_gpu->size; r++)
 		if (!descriptor_of(shared_gpu, call, r)->is_ok)
-			return "a rank has a complaint";
+			return "a rank has reported an error";
 	if (!call->summary.between_hosts && !call->summary.may_reorder)
-		return "the algorithm that was asked for has another order of operands";
+		return "the requested algorithm has another order of operands";
 	const char *why = map_buffers(shared_gpu, call);
-	if (!why && call->summary.is_vector && !read_cuts(shared_gpu, call))
-		why = "a rank has listed no blocks";
+	if (!why && call->summary.is_vector && !read_partitions(shared_gpu, call))
+		why = "a rank has not listed its blocks";
 	if (!why && call->summary.between_hosts)
 		return start_between_hosts(shared_gpu, call);
 	return why ? why : launch(shared_gpu, call);
@@ -170,13 +175,13 @@ static const char *try_gpu(struct collet_shared_gpu *shared_gpu, struct shared_c
  * small. */
 static void receive_handles(struct collet_shared_gpu *shared_gpu, const struct shared_call *call)
 {
-	bool look = false;
+	bool has_new_notes = false;
 	for (uint32_t r = 1; r < shared_gpu->size; r++) {
 		const uint32_t notes = descriptor_of(shared_gpu, call, r)->notes_sent;
-		look |= notes != shared_gpu->notes_seen[r];
+		has_new_notes |= notes != shared_gpu->notes_seen[r];
 		shared_gpu->notes_seen[r] = notes;
 	}
-	if (look)
+	if (has_new_notes)
 		collet_device_receive_handles(shared_gpu->device);
 }
 
@@ -196,7 +201,7 @@ bool collet_leader_decide(struct collet_shared_gpu *shared_gpu, struct shared_ca
 		return true;
 	}
 	collet_log(&shared_gpu->state->engine->log, call->fell_back ? COLLET_LOG_WARN : COLLET_LOG_DEBUG,
-		"cuda: %s by way of the host, and not on the GPU in one go: %s", call->buffers.function, why);
+		"cuda: %s by way of the host, and not on the GPU: %s", call->buffers.function, why);
 	collet_leader_release(shared_gpu, call);
 	return true;
 }
@@ -214,7 +219,7 @@ bool collet_leader_is_complete(struct collet_shared_gpu *shared_gpu, struct shar
 		return false;
 	collet_leader_release(shared_gpu, call);
 	if (result != CU_OK) {
-		(void)collet_cuda_fail(cuda, result, "what a leader has its GPU do for all");
+		(void)collet_cuda_fail(cuda, result, "a collective of ranks that share a GPU");
 		collet_comm_state_end(shared_gpu->state, COLLET_ERR_SYSTEM, true, collet_last_error());
 		return false;
 	}

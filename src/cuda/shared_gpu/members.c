@@ -66,7 +66,7 @@ collet_status collet_shared_gpu_find_members(struct collet_shared_gpu *shared_gp
 	const struct collet_peer_info *own = peer_info_of(state, state->rank);
 	shared_gpu->members = calloc(state->size, sizeof(*shared_gpu->members));
 	if (!shared_gpu->members)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for ranks that go together");
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the list of ranks that share a GPU");
 	shared_gpu->has_one_gpu = true;
 	for (uint32_t r = 0; r < state->size; r++) {
 		const struct collet_peer_info *peer_info = peer_info_of(state, r);

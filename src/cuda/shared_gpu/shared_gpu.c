@@ -96,7 +96,7 @@ static bool wait_for_stream(struct collet_shared_gpu *shared_gpu)
 
 /* The GPU may still work for a call that has ended, on other ranks' memory. The mappings stay open if nobody can wait
  * for it. */
-static void stop_leading(struct collet_shared_gpu *shared_gpu, bool streams)
+static void stop_leader(struct collet_shared_gpu *shared_gpu, bool streams)
 {
 	const bool waited = wait_for_stream(shared_gpu);
 	for (struct shared_call *call = shared_gpu->first; waited && call; call = call->next)
@@ -128,7 +128,7 @@ void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool stream
 {
 	if (!shared_gpu)
 		return;
-	stop_leading(shared_gpu, streams);
+	stop_leader(shared_gpu, streams);
 	destroy_internal(shared_gpu);
 	free_memory(shared_gpu);
 }

@@ -116,7 +116,8 @@ collet_status collet_shared_gpu_create(struct collet_shared_gpu **made, struct c
 	struct collet_comm_state *state, const struct collet_shared_gpu_events *events);
 /* Tells all leaders that this rank has COLLET_IPC_FD memory, or that it has freed it, so that no call has to. Needs the
  * lock. */
-void collet_shared_gpu_notify_leaders(struct collet_engine *engine, const struct collet_ipc_handle *handle, bool gone);
+void collet_shared_gpu_notify_leaders(
+	struct collet_engine *engine, const struct collet_ipc_handle *handle, bool is_freed);
 /* Call after the communicator is torn down. streams: some of this rank's streams may still reach their flags. NULL is
  * allowed. */
 void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool streams);

@@ -17,7 +17,7 @@ enum {
 
 /* One rank's test memory: its start is read, its end is written. */
 struct connect_test {
-	struct collet_shared_gpu *direct;
+	struct collet_shared_gpu *shared_gpu;
 	struct shared_call *call;
 	cu_pointer memory;
 	bool is_ok;
@@ -46,7 +46,7 @@ static uint32_t *result_of(const struct connect_test *test)
 static collet_status copy(const struct connect_test *test, void *to, const void *from)
 {
 	static const char what[] = "testing a GPU's memory";
-	const struct collet_shared_gpu *shared_gpu = test->direct;
+	const struct collet_shared_gpu *shared_gpu = test->shared_gpu;
 	const collet_status status = collet_copy_stream_enqueue(
 		shared_gpu->device->cuda, shared_gpu->copy_stream, to, from, WORDS * sizeof(uint32_t), what);
 	const collet_status waited =
@@ -56,7 +56,7 @@ static collet_status copy(const struct connect_test *test, void *to, const void 
 
 static collet_status allocate_and_fill(struct connect_test *test)
 {
-	const struct collet_shared_gpu *shared_gpu = test->direct;
+	const struct collet_shared_gpu *shared_gpu = test->shared_gpu;
 	uint32_t words[WORDS];
 	const cu_result result = shared_gpu->device->cuda->cuMemAlloc(&test->memory, TEST_BYTES);
 	if (result != CU_OK) {
@@ -72,7 +72,7 @@ static collet_status allocate_and_fill(struct connect_test *test)
 	return status;
 }
 
-static collet_status prepare_leading(struct collet_shared_gpu *shared_gpu)
+static collet_status prepare_leader(struct collet_shared_gpu *shared_gpu)
 {
 	collet_status status = collet_span_plan_init(&shared_gpu->plan, shared_gpu->size);
 	if (status != COLLET_OK)
@@ -80,7 +80,7 @@ static collet_status prepare_leading(struct collet_shared_gpu *shared_gpu)
 	shared_gpu->ranks = calloc(shared_gpu->size, sizeof(*shared_gpu->ranks));
 	shared_gpu->notes_seen = calloc(shared_gpu->size, sizeof(*shared_gpu->notes_seen));
 	if (!shared_gpu->ranks || !shared_gpu->notes_seen)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for what %u ranks' GPU does at once",
+		return collet_fail(COLLET_ERR_MEMORY, "no memory to lead %u ranks that share a GPU",
 			shared_gpu->size);
 	const struct collet_kernel_set *kernels = NULL;
 	struct collet_kernel_set *found;
@@ -95,7 +95,8 @@ static collet_status prepare_leading(struct collet_shared_gpu *shared_gpu)
 	collet_copy_stream_pop_context(shared_gpu->device->cuda);
 	if (result != CU_OK) {
 		shared_gpu->stream = NULL;
-		return collet_cuda_fail(shared_gpu->device->cuda, result, "making a stream for ranks that share a GPU");
+		return collet_cuda_fail(
+			shared_gpu->device->cuda, result, "creating a stream for ranks that share a GPU");
 	}
 	shared_gpu->kernels = kernels;
 	return COLLET_OK;
@@ -103,12 +104,12 @@ static collet_status prepare_leading(struct collet_shared_gpu *shared_gpu)
 
 static collet_status prepare(struct connect_test *test)
 {
-	struct collet_shared_gpu *shared_gpu = test->direct;
+	struct collet_shared_gpu *shared_gpu = test->shared_gpu;
 	const struct collet_pointer_attributes own = {
 		.is_device = true, .ordinal = shared_gpu->device->ordinal, .context = shared_gpu->device->context };
 	collet_status status = collet_copy_stream_get(shared_gpu->device->copy_streams, &own, &shared_gpu->copy_stream);
 	if (status == COLLET_OK && is_leader(shared_gpu))
-		status = prepare_leading(shared_gpu);
+		status = prepare_leader(shared_gpu);
 	if (status == COLLET_OK)
 		status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);
 	if (status == COLLET_OK) {
@@ -120,7 +121,7 @@ static collet_status prepare(struct connect_test *test)
 
 static void check(struct connect_test *test)
 {
-	const struct collet_shared_gpu *shared_gpu = test->direct;
+	const struct collet_shared_gpu *shared_gpu = test->shared_gpu;
 	uint32_t words[WORDS], wrong = 0;
 	collet_status status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);
 	if (status == COLLET_OK) {
@@ -148,8 +149,8 @@ static bool round_is_complete(void *context)
 {
 	const struct connect_test *test = context;
 	return test->call->state == CALL_COMPLETE ||
-	       atomic_load_explicit(&test->direct->state->end_status, memory_order_acquire) != COLLET_OK ||
-	       atomic_load_explicit(&test->direct->internal.end_status, memory_order_acquire) != COLLET_OK;
+	       atomic_load_explicit(&test->shared_gpu->state->end_status, memory_order_acquire) != COLLET_OK ||
+	       atomic_load_explicit(&test->shared_gpu->internal.end_status, memory_order_acquire) != COLLET_OK;
 }
 
 static collet_status ended_status(const struct collet_shared_gpu *shared_gpu)
@@ -167,7 +168,7 @@ static collet_status ended_status(const struct collet_shared_gpu *shared_gpu)
 static collet_status run_round(
 	struct connect_test *test, uint64_t number, const struct collet_buffer_info *buffers, bool *passed)
 {
-	struct collet_shared_gpu *shared_gpu = test->direct;
+	struct collet_shared_gpu *shared_gpu = test->shared_gpu;
 	struct collet_engine *engine = shared_gpu->state->engine;
 	struct shared_call *call;
 	*passed = false;
@@ -207,14 +208,14 @@ static void locate_buffers(struct connect_test *test, struct collet_buffer_info 
 	struct collet_call_buffers located = { .function = "testing", .buffer = {
 		{ .first = (void *)(uintptr_t)test->memory, .bytes = WORDS * sizeof(uint32_t) },
 		{ .first = result_of(test), .bytes = WORDS * sizeof(uint32_t) } } };
-	if (collet_shared_gpu_locate(test->direct, &located) != COLLET_OK)
+	if (collet_shared_gpu_locate(test->shared_gpu, &located) != COLLET_OK)
 		record_failure(test);
 	memcpy(buffers, located.buffer, sizeof(located.buffer));
 }
 
 static void release(struct connect_test *test)
 {
-	const struct collet_shared_gpu *shared_gpu = test->direct;
+	const struct collet_shared_gpu *shared_gpu = test->shared_gpu;
 	const struct collet_cuda *cuda = shared_gpu->device->cuda;
 	if (test->memory && collet_cuda_push_context(cuda, shared_gpu->copy_stream->context) == CU_OK) {
 		(void)cuda->cuMemFree(test->memory);
@@ -224,7 +225,7 @@ static void release(struct connect_test *test)
 
 collet_status collet_shared_gpu_connect(struct collet_shared_gpu *shared_gpu, bool *ok)
 {
-	struct connect_test test = { .direct = shared_gpu, .is_ok = true };
+	struct connect_test test = { .shared_gpu = shared_gpu, .is_ok = true };
 	struct collet_buffer_info buffers[2] = { { .first = NULL }, { .first = NULL } };
 	shared_gpu->is_connecting = true;
 	if (prepare(&test) != COLLET_OK)

@@ -7,9 +7,9 @@
 #include "engine/progress_hook.h"
 #include "engine/request.h"
 
-void collet_shared_gpu_host_complete(void *data)
+void collet_shared_gpu_host_complete(void *context)
 {
-	struct shared_call *call = data;
+	struct shared_call *call = context;
 	call->host_complete = true;
 }
 
@@ -86,33 +86,33 @@ static bool has_ended(const struct collet_comm_state *state)
 	return atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK;
 }
 
-static bool progress(struct collet_comm_state *state, void *hooked)
+static bool progress(struct collet_comm_state *state, void *context)
 {
-	struct collet_shared_gpu *shared_gpu = hooked;
-	bool any = false, some = true;
+	struct collet_shared_gpu *shared_gpu = context;
+	bool has_progressed = false, may_continue = true;
 	collet_completion_flags_reap(shared_gpu);
-	while (shared_gpu->first && some && !has_ended(state)) {
+	while (shared_gpu->first && may_continue && !has_ended(state)) {
 		if (has_ended(&shared_gpu->internal)) {
 			const int status = atomic_load_explicit(&shared_gpu->internal.end_status, memory_order_relaxed);
 			collet_comm_state_end(state, (enum collet_status)status, true, shared_gpu->internal.sentence);
 			return true;
 		}
-		some = advance_call(shared_gpu, shared_gpu->first);
-		any |= some;
+		may_continue = advance_call(shared_gpu, shared_gpu->first);
+		has_progressed |= may_continue;
 	}
-	return any;
+	return has_progressed;
 }
 
 /* No message announces that the GPU is done, so it must be polled. */
-static bool is_idle(const void *hooked)
+static bool is_idle(const void *context)
 {
-	const struct collet_shared_gpu *shared_gpu = hooked;
+	const struct collet_shared_gpu *shared_gpu = context;
 	return !shared_gpu->first || shared_gpu->first->state != CALL_RUNNING;
 }
 
-static bool name_awaited(const void *hooked, const struct collet_request *request, char *text, size_t capacity)
+static bool name_awaited(const void *context, const struct collet_request *request, char *text, size_t capacity)
 {
-	const struct collet_shared_gpu *shared_gpu = hooked;
+	const struct collet_shared_gpu *shared_gpu = context;
 	const struct shared_call *call = shared_gpu->first;
 	size_t used = 0;
 	while (call && call->request != request)
@@ -120,19 +120,19 @@ static bool name_awaited(const void *hooked, const struct collet_request *reques
 	if (!call)
 		return false;
 	if (call->state == CALL_RUNNING)
-		snprintf(text, capacity, "none, but for the GPU");
+		snprintf(text, capacity, "none, only for the GPU");
 	else
-		snprintf(text, capacity, "%u, which leads", shared_gpu->members[0]);
+		snprintf(text, capacity, "%u (the leader)", shared_gpu->members[0]);
 	if (call->state != CALL_GATHERING)
 		return true;
 	for (uint32_t r = 1; r < shared_gpu->size; r++) {
 		if (!call->messages[r] || call->messages[r]->status != COLLET_PENDING)
 			continue;
-		const int more =
+		const int added =
 			snprintf(text + used, capacity - used, "%s%u", used ? ", " : "", shared_gpu->members[r]);
-		if (more < 0 || used + (size_t)more >= capacity)
+		if (added < 0 || used + (size_t)added >= capacity)
 			break;
-		used += (size_t)more;
+		used += (size_t)added;
 	}
 	return true;
 }

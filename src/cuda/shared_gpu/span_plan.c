@@ -14,7 +14,7 @@ collet_status collet_span_plan_init(struct collet_span_plan *plan, uint32_t max_
 	if (plan->spans && plan->addresses && plan->scales)
 		return COLLET_OK;
 	collet_span_plan_deinit(plan);
-	return collet_fail(COLLET_ERR_MEMORY, "no memory for what %u ranks' GPU does at once", max_ranks);
+	return collet_fail(COLLET_ERR_MEMORY, "no memory to plan launches for %u ranks", max_ranks);
 }
 
 void collet_span_plan_deinit(struct collet_span_plan *plan)
@@ -92,20 +92,21 @@ static void reduce_ranks(const struct span_builder *builder, uint64_t first, uin
 /* ---- Collectives that move data ---- */
 
 /* Returns block r of a buffer that has one for each rank. */
-static struct collet_span block(const struct span_builder *builder, const struct collet_partition *cut, uint32_t r)
+static struct collet_span block(
+	const struct span_builder *builder, const struct collet_partition *partition, uint32_t r)
 {
 	const uint64_t count = builder->call->count;
 	if (builder->call->is_vector)
-		return (struct collet_span){ cut->displacements[r], cut->counts[r] };
+		return (struct collet_span){ partition->displacements[r], partition->counts[r] };
 	return (struct collet_span){ r * count, count };
 }
 
-static uint64_t own_count(const struct span_builder *builder, const struct collet_partition *cut)
+static uint64_t own_count(const struct span_builder *builder, const struct collet_partition *partition)
 {
-	return builder->call->is_vector ? cut->count : builder->call->count;
+	return builder->call->is_vector ? partition->count : builder->call->count;
 }
 
-static const char lengths_differ[] = "ranks give and expect different lengths";
+static const char lengths_differ[] = "ranks send and expect different lengths";
 
 static const char *broadcast(const struct span_builder *builder)
 {
@@ -159,11 +160,11 @@ static bool is_in_place(const struct collet_span_plan_rank *rank)
 /* True if each block is read from where the same rank's block is written. */
 static bool is_in_place_exactly(const struct span_builder *builder, const struct collet_span_plan_rank *rank)
 {
-	bool same = rank->send == rank->recv;
-	for (uint32_t r = 0; builder->call->is_vector && same && r < builder->call->size; r++)
-		same = rank->input.counts[r] == rank->result.counts[r] &&
+	bool is_same = rank->send == rank->recv;
+	for (uint32_t r = 0; builder->call->is_vector && is_same && r < builder->call->size; r++)
+		is_same = rank->input.counts[r] == rank->result.counts[r] &&
 			rank->input.displacements[r] == rank->result.displacements[r];
-	return same;
+	return is_same;
 }
 
 /* Adds the block that one rank sends to another. Returns NULL, or why not. */
@@ -205,17 +206,17 @@ static const char *alltoall(const struct span_builder *builder)
 	const uint32_t size = builder->call->size;
 	for (uint32_t r = 0; r < size; r++)
 		if (is_in_place(&builder->ranks[r]) && !is_in_place_exactly(builder, &builder->ranks[r]))
-			return "what a rank reads overlaps what it writes, and is not the same";
+			return "a rank's buffers overlap, but are not in place";
 	for (uint32_t from = 0; from < size; from++) {
 		for (uint32_t to = 0; to < size; to++) {
 			/* Separate spans have no order: one would overwrite what the other has to read. So one span
 			 * swaps both. */
-			const bool exchanges = from != to &&
+			const bool swaps = from != to &&
 				(is_in_place(&builder->ranks[from]) || is_in_place(&builder->ranks[to]));
 			const char *why = NULL;
-			if (exchanges && from < to)
+			if (swaps && from < to)
 				why = swap_blocks(builder, from, to);
-			if (!exchanges) {
+			if (!swaps) {
 				struct collet_gpu_span *span =
 					begin_span(builder, block(builder, &builder->ranks[from].input, to).count);
 				why = add_block_source(builder, span, from, to);
@@ -249,6 +250,6 @@ const char *collet_span_plan_make(struct collet_span_plan *plan, const struct co
 	case COLLET_GATHER: return gather(&builder, call->root, call->root + 1);
 	case COLLET_SCATTER: return scatter(&builder);
 	case COLLET_ALLTOALL: return alltoall(&builder);
-	default: return "it moves nothing";
+	default: return "the collective moves no data";
 	}
 }

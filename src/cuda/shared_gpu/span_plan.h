@@ -37,7 +37,7 @@ struct collet_span_plan {
 	uint32_t max_ranks;
 };
 
-collet_status collet_span_plan_init(struct collet_span_plan *plan, uint32_t most);
+collet_status collet_span_plan_init(struct collet_span_plan *plan, uint32_t max_ranks);
 void collet_span_plan_deinit(struct collet_span_plan *plan);  /* a zeroed object is allowed */
 
 /* Returns NULL, or why one launch cannot do it, for people. It does not validate the call: if lengths differ, for

@@ -39,7 +39,7 @@ static void check_log(struct rank *rank, const struct row *row, const char *text
 		wrong);
 	rank_check(rank, !wrong == !strstr(text, words), "%u words are wrong; it has logged: %s", wrong, text);
 	static const char leader[] = "collectives of ranks that share a GPU go by way of the host, and not on the "
-				     "GPU in one go: a rank has a complaint";
+				     "GPU: a rank has reported an error";
 	rank_check(rank, !strstr(text, leader) == !(row->astray && rank->rank == 0), "it has logged: %s", text);
 }
 
@@ -142,7 +142,7 @@ static const char *gpu_of(uint32_t rank, char name[64])
 
 static void check_complaint(struct rank *rank, const struct write_row *row, const char *text)
 {
-	static const char hint[] = "an IOMMU or PCIe ACS may lead it astray: try iommu=pt on the kernel's command "
+	static const char hint[] = "an IOMMU or PCIe ACS may misdirect writes: try iommu=pt on the kernel's command "
 				   "line, or ACS off";
 	const uint32_t others = row->astray & ~(UINT32_C(1) << rank->rank);
 	const uint32_t from = (uint32_t)ffs((int)others) - 1;
