@@ -1,6 +1,6 @@
 /* Calls of ranks on several hosts, simulated by COLLET_HOST_ID, whose ranks have a GPU each or share some. */
-#ifndef TESTS_CUDA_HOSTS_H
-#define TESTS_CUDA_HOSTS_H
+#ifndef TESTS_CUDA_HIERARCHICAL_H
+#define TESTS_CUDA_HIERARCHICAL_H
 
 #include "gpu.h"
 

@@ -29,25 +29,25 @@ collet_status loaded_load(struct loaded *loaded)
 	const struct collet_pointer_attributes residence = { .is_device = true, .ordinal = loaded->program.device,
 		.context = loaded->program.context };
 	collet_kernel_sets_init(&loaded->sets, &loaded->cuda);
-	collet_copy_streams_init(&loaded->copiers, &loaded->cuda);
-	const collet_status status = collet_copy_stream_get(&loaded->copiers, &residence, &loaded->copier);
-	return status == COLLET_OK ? collet_kernel_set_get(&loaded->sets, loaded->copier, &loaded->set) : status;
+	collet_copy_streams_init(&loaded->copy_streams, &loaded->cuda);
+	const collet_status status = collet_copy_stream_get(&loaded->copy_streams, &residence, &loaded->copy_stream);
+	return status == COLLET_OK ? collet_kernel_set_get(&loaded->sets, loaded->copy_stream, &loaded->set) : status;
 }
 
 void loaded_unload(struct loaded *loaded)
 {
 	collet_kernel_sets_deinit(&loaded->sets);
-	collet_copy_streams_deinit(&loaded->copiers);
+	collet_copy_streams_deinit(&loaded->copy_streams);
 }
 
-collet_status loaded_fold(struct loaded *loaded, const struct collet_gpu_reduction *fold,
+collet_status loaded_reduce(struct loaded *loaded, const struct collet_gpu_reduction *reduction,
 	const struct collet_gpu_span *spans, uint32_t count)
 {
-	collet_status status = collet_copy_stream_push_context(&loaded->cuda, loaded->copier);
+	collet_status status = collet_copy_stream_push_context(&loaded->cuda, loaded->copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_gpu_spans_launch(loaded->set, fold, spans, count, loaded->copier->stream);
+	status = collet_gpu_spans_launch(loaded->set, reduction, spans, count, loaded->copy_stream->stream);
 	collet_copy_stream_pop_context(&loaded->cuda);
-	const collet_status waited = collet_copy_stream_synchronize(&loaded->cuda, loaded->copier, "folding");
+	const collet_status waited = collet_copy_stream_synchronize(&loaded->cuda, loaded->copy_stream, "folding");
 	return status == COLLET_OK ? waited : status;
 }

@@ -1,6 +1,6 @@
 /* A program on a GPU with the library's kernels loaded, without a communicator. */
-#ifndef TESTS_CUDA_LOADED_H
-#define TESTS_CUDA_LOADED_H
+#ifndef TESTS_CUDA_LOADED_KERNELS_H
+#define TESTS_CUDA_LOADED_KERNELS_H
 
 #include "core/status.h"
 #include "cuda/kernels/kernel_set.h"
@@ -9,9 +9,9 @@
 struct loaded {
 	struct collet_cuda cuda;
 	struct program program;
-	struct collet_copy_streams copiers;
+	struct collet_copy_streams copy_streams;
 	struct collet_kernel_sets sets;
-	struct collet_copy_stream *copier;
+	struct collet_copy_stream *copy_stream;
 	struct collet_kernel_set *set;
 };
 
@@ -26,7 +26,7 @@ bool loaded_end(struct loaded *loaded);
 collet_status loaded_load(struct loaded *loaded);
 void loaded_unload(struct loaded *loaded);
 /* Launches spans and waits for them. */
-collet_status loaded_fold(struct loaded *loaded, const struct collet_gpu_reduction *fold,
+collet_status loaded_reduce(struct loaded *loaded, const struct collet_gpu_reduction *reduction,
 	const struct collet_gpu_span *spans, uint32_t count);
 
 #endif

@@ -103,7 +103,7 @@ static void check_plan(struct rank *rank, const struct loss_call *call)
 			"a plan"))
 		return;
 	rank_check(rank,
-		plan.gpu_path && strcmp(plan.gpu_path, call->gpu_way) == 0 && plan.is_gpudirect == call->registered,
+		plan.gpu_path && strcmp(plan.gpu_path, call->gpu_path) == 0 && plan.is_gpudirect == call->registered,
 		"%s%s", plan.gpu_path ? plan.gpu_path : "none", plan.is_gpudirect ? ", in place" : "");
 }
 

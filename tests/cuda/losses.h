@@ -17,7 +17,7 @@ struct loss_call {
 	enum call_kind kind;         /* ALLREDUCE or ALLGATHER */
 	uint64_t count;
 	bool registered;             /* the buffer is registered with the communicator, and accessed directly */
-	const char *gpu_way;         /* expected call path of rank 0 (collet_plan.gpu) */
+	const char *gpu_path;         /* expected call path of rank 0 (collet_plan.gpu) */
 };
 
 /* The context of a run's options. */

@@ -8,10 +8,10 @@
 
 enum { SENTINEL = 0xa5 };
 
-static bool wait_for(struct rank *rank, const struct way *way, collet_request **request)
+static bool wait_for(struct rank *rank, const struct call_mode *mode, collet_request **request)
 {
 	return rank_ok(rank, collet_request_wait(request), "waiting") &&
-	       (!way->stream || way->streams->cuStreamSynchronize(way->stream) == CU_OK);
+	       (!mode->stream || mode->streams->cuStreamSynchronize(mode->stream) == CU_OK);
 }
 
 static collet_status call(struct rank *rank, collet_comm *comm, const struct row *row, const struct side *send,
@@ -75,7 +75,7 @@ static bool in_place_at(
 
 /* Runs the call, and copies the final contents of recv. */
 static bool run(struct rank *rank, collet_comm *comm, const struct program *program, const struct row *row,
-	const struct way *way, char *result)
+	const struct call_mode *mode, char *result)
 {
 	struct side send, recv;
 	uint64_t at;
@@ -83,39 +83,39 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 	const size_t element = collet_dtype_bytes(row->dtype);
 	const size_t send_bytes = bytes_of(row, &send), recv_bytes = bytes_of(row, &recv);
 	const bool in_place =
-		way->in_place && way->send_on_gpu == way->recv_on_gpu && in_place_at(rank, row, &send, &recv, &at);
+		mode->in_place && mode->send_on_gpu == mode->recv_on_gpu && in_place_at(rank, row, &send, &recv, &at);
 	const bool recv_is_larger = recv_bytes >= send_bytes;
 	const size_t whole_bytes = recv_is_larger ? recv_bytes : send_bytes;
 	char *given = malloc(send_bytes + 1), *whole = malloc(whole_bytes + 1);
 	struct buffer from = { 0 }, to = { 0 };
 	collet_request *request = NULL;
 	collet_how how = COLLET_HOW_DEFAULT;
-	how.request = way->request ? &request : NULL;
-	how.stream = way->stream;
+	how.request = mode->request ? &request : NULL;
+	how.stream = mode->stream;
 	how.scale = row_scale(row, rank->rank);
-	how.algorithm = way->algorithm;
+	how.algorithm = mode->algorithm;
 	memset(given, SENTINEL, send_bytes);
 	memset(whole, SENTINEL, whole_bytes);
 	row_fill(row, rank->size, &send, given);
-	bool fine = buffer_make(&to, program, way->recv_on_gpu, in_place ? whole_bytes : recv_bytes);
+	bool fine = buffer_make(&to, program, mode->recv_on_gpu, in_place ? whole_bytes : recv_bytes);
 	if (in_place) {
 		memcpy(whole + (recv_is_larger ? at * element : 0), given, send_bytes);
 		char *read = to.first + (recv_is_larger ? at * element : 0);
 		char *written = to.first + (recv_is_larger ? 0 : at * element);
 		fine = fine && buffer_write(&to, whole) &&
 		       rank_ok(rank, call(rank, comm, row, &send, &recv, read, written, &how), "in place") &&
-		       wait_for(rank, way, &request) && buffer_read(&to, whole);
+		       wait_for(rank, mode, &request) && buffer_read(&to, whole);
 		memcpy(result, whole + (recv_is_larger ? 0 : at * element), recv_bytes);
 		/* Only the result is compared: the rest of the input around it does not matter. */
 	} else {
 		memset(result, SENTINEL, recv_bytes);
-		fine = fine && buffer_make(&from, program, way->send_on_gpu, send_bytes) &&
+		fine = fine && buffer_make(&from, program, mode->send_on_gpu, send_bytes) &&
 		       buffer_write(&from, given) && buffer_write(&to, result) &&
 		       rank_ok(rank,
 			       call(rank, comm, row, &send, &recv, send.used ? from.first : NULL,
 				       recv.used ? to.first : NULL, &how),
 			       call_infos[row->call].name) &&
-		       wait_for(rank, way, &request) && buffer_read(&to, result) && buffer_read(&from, whole);
+		       wait_for(rank, mode, &request) && buffer_read(&to, result) && buffer_read(&from, whole);
 		fine = fine && rank_check(rank, memcmp(given, whole, send_bytes) == 0, "what was sent has changed");
 	}
 	buffer_free(&from);
@@ -125,23 +125,25 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 	return rank_check(rank, fine, "the driver failed, or the call");
 }
 
-bool row_matches_host(struct rank *rank, const struct program *program, const struct row *row, const struct way *way)
+bool row_matches_host(
+	struct rank *rank, const struct program *program, const struct row *row, const struct call_mode *mode)
 {
 	const char *direct = call_infos[row->call].reduces ? "direct" : NULL;
-	const struct way on_host = { .in_place = way->in_place, .algorithm = way->host ? way->algorithm : direct };
+	const struct call_mode on_host = { .in_place = mode->in_place,
+		.algorithm = mode->host ? mode->algorithm : direct };
 	struct side send, recv;
 	char name[ROW_NAME_BYTES];
 	row_sides(row, rank->size, rank->rank, &send, &recv);
 	const size_t bytes = bytes_of(row, &recv);
 	char *expected = malloc(bytes + 1), *got = malloc(bytes + 1);
 	row_name(row, "gpu", rank->size, name);
-	rank_doing(rank, "%s, send on the %s, recv on the %s%s%s", name, way->send_on_gpu ? "GPU" : "host",
-		way->recv_on_gpu ? "GPU" : "host", way->in_place ? ", in place" : "",
-		way->request  ? ", by a request"
-		: way->stream ? ", on a stream"
+	rank_doing(rank, "%s, send on the %s, recv on the %s%s%s", name, mode->send_on_gpu ? "GPU" : "host",
+		mode->recv_on_gpu ? "GPU" : "host", mode->in_place ? ", in place" : "",
+		mode->request  ? ", by a request"
+		: mode->stream ? ", on a stream"
 			      : "");
-	bool fine = run(rank, way->host ? way->host : rank->comm, program, row, &on_host, expected) &&
-		    run(rank, rank->comm, program, row, way, got);
+	bool fine = run(rank, mode->host ? mode->host : rank->comm, program, row, &on_host, expected) &&
+		    run(rank, rank->comm, program, row, mode, got);
 	size_t differs = 0;
 	while (fine && differs < bytes && expected[differs] == got[differs])
 		differs++;

@@ -8,7 +8,7 @@
 #include "streams.h"
 
 /* Which of a rank's buffers are GPU memory, and how the call is made. */
-struct way {
+struct call_mode {
 	bool send_on_gpu, recv_on_gpu, in_place, request;
 	const char *algorithm;
 	const struct streams *streams;
@@ -33,6 +33,7 @@ struct row_walk {
 bool row_next(struct row_walk *walk, uint32_t size, struct row *row, uint64_t *drawn);
 
 /* Makes the call on the host, and then as said. Returns true if both give the same bytes. */
-bool row_matches_host(struct rank *rank, const struct program *program, const struct row *row, const struct way *way);
+bool row_matches_host(
+	struct rank *rank, const struct program *program, const struct row *row, const struct call_mode *mode);
 
 #endif

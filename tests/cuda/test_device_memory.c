@@ -88,7 +88,7 @@ static void tell(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void the_leader_is_told_once_of_memory_and_of_its_end(void **state)
+static void the_leader_is_told_once_of_memory_and_of_its_freeing(void **state)
 {
 	static const struct ranks_options worlds[] = {
 		{ .size = 3, .transport = "shm", .bare = true },
@@ -123,7 +123,7 @@ static void tell_much(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void a_full_desk_holds_nothing_up(void **state)
+static void a_full_socket_delays_nothing(void **state)
 {
 	const struct ranks_options options = { .size = 2, .transport = "shm", .bare = true };
 	ranks_must_pass(&options, tell_much);
@@ -177,7 +177,7 @@ static void use(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_is_used_is_not_freed(void **state)
+static void memory_in_use_is_not_freed(void **state)
 {
 	const struct ranks_options options = { .size = 2, .transport = "shm", .bare = true };
 	ranks_must_pass(&options, use);
@@ -255,9 +255,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_the_driver_refuses_leaves_nothing_behind),
 		cmocka_unit_test(without_a_driver_there_is_none),
-		cmocka_unit_test(a_full_desk_holds_nothing_up),
-		cmocka_unit_test(what_is_used_is_not_freed),
-		cmocka_unit_test(the_leader_is_told_once_of_memory_and_of_its_end),
+		cmocka_unit_test(a_full_socket_delays_nothing),
+		cmocka_unit_test(memory_in_use_is_not_freed),
+		cmocka_unit_test(the_leader_is_told_once_of_memory_and_of_its_freeing),
 	};
 	/* Otherwise threads of one process would launch kernels of their own. */
 	setenv("COLLET_CUDA_LEADER", "1", 1);

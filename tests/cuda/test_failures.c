@@ -96,7 +96,7 @@ static bool begin(struct body *body)
 			buffer_make(&body->message, program, true, sizeof(float) * 2 * LONG) &&
 			program_put(&body->program, (uintptr_t)body->message.first, ones, sizeof(ones)) == CU_OK &&
 			body->cuda.cuStreamCreate(&body->stream, CU_NON_BLOCKING_STREAM) == CU_OK,
-		"the stand-in does not start");
+		"the fake driver does not start");
 }
 
 /* ---- A communicator's life; each function returns false once something has failed ---- */
@@ -205,7 +205,7 @@ static bool drain(struct body *body)
 {
 	body->fake.spare(true);
 	const bool fine = body->cuda.cuStreamSynchronize(body->stream) == CU_OK;
-	rank_check(body->rank, fine || is_dead(body), "%s: the stream is spoilt", body->rank->report->doing);
+	rank_check(body->rank, fine || is_dead(body), "%s: the stream has failed", body->rank->report->doing);
 	body->fake.spare(false);
 	return fine && went(body, collet_comm_error(body->comm)) && holds(body, &body->buffer, body->expected);
 }
@@ -289,7 +289,7 @@ static bool create(struct body *body)
 static uint64_t turn;                /* which of SHARE calls are tried */
 
 /* If these fail, what they should free still exists. */
-static bool gives_back(const char *function)
+static bool frees_objects(const char *function)
 {
 	static const char *const names[] = { "cuMemFree", "cuMemUnmap", "cuMemRelease",
 		"cuMemAddressFree", "cuMemHostUnregister", "cuIpcCloseMemHandle", "cuModuleUnload", "cuStreamDestroy",
@@ -310,12 +310,12 @@ static void judge(struct body *body, const struct attempt *attempt, long alive_b
 	body->outcome.failed = failed != NULL;
 	if (mine)
 		*outcome = body->outcome;
-	body->rank->leaks = mine && failed && (attempt->onwards || gives_back(failed));
+	body->rank->leaks = mine && failed && (attempt->onwards || frees_objects(failed));
 	body->fake.fail_at(0, CU_OK, false);
 	rank_check(body->rank, !mine || failed || !*body->sentence, "nothing failed, but: %s", body->sentence);
 	rank_check(body->rank, !mine || !*body->sentence || strstr(body->sentence, "CUDA_ERROR_"),
 		"%s failed, and this is all that is said: %s", failed, body->sentence);
-	if (!failed || (!attempt->onwards && !gives_back(failed)))
+	if (!failed || (!attempt->onwards && !frees_objects(failed)))
 		rank_check(body->rank, left == 0, "%s failed: %ld too many things of the driver's are alive (%s)",
 			failed ? failed : "nothing", left, body->sentence);
 }
@@ -431,7 +431,7 @@ static void a_driver_that_fails_for_good_in_a_call_on_a_stream_keeps_nobody_wait
 
 /* A stream that was in the middle of an operation when the driver failed continues after everything is torn down: it
  * sets a word, copies, or signals. */
-static void what_streams_are_in_the_middle_of_outlives_a_driver_that_fails_for_good(void **state)
+static void operations_in_progress_outlive_a_driver_that_fails_for_good(void **state)
 {
 	for (uint32_t row = 0; row < 2 * RANKS; row++) {
 		const bool own = row / RANKS;
@@ -452,7 +452,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_that_cannot_test_its_windows_keeps_nobody_waiting),
 		cmocka_unit_test(a_driver_that_fails_for_good_in_a_call_on_a_stream_keeps_nobody_waiting),
-		cmocka_unit_test(what_streams_are_in_the_middle_of_outlives_a_driver_that_fails_for_good),
+		cmocka_unit_test(operations_in_progress_outlive_a_driver_that_fails_for_good),
 		cmocka_unit_test(a_call_that_fails_is_said_or_done_without),
 		cmocka_unit_test(a_call_that_fails_on_a_gpu_of_ones_own_is_said_or_done_without),
 		cmocka_unit_test(a_driver_that_fails_for_good_stops_nobody),

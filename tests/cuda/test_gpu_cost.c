@@ -16,36 +16,36 @@ static const struct collet_gpu_link links[] = {
 enum { LINKS = sizeof(links) / sizeof(links[0]), UNIT = 64 << 10 };
 
 /* The time that copies add to a call: the first and the last segment, and the start of each. */
-static double added(const struct collet_gpu_link *link, double bytes, double piece)
+static double added(const struct collet_gpu_link *link, double bytes, double segment)
 {
-	piece = fmin(piece, bytes);
-	return ceil(bytes / piece) * link->message_s + 2 * piece * link->copy_byte_s;
+	segment = fmin(segment, bytes);
+	return ceil(bytes / segment) * link->message_s + 2 * segment * link->copy_byte_s;
 }
 
 static void no_other_cut_is_much_better(void **state)
 {
 	for (size_t l = 0; l < LINKS; l++) {
 		for (size_t bytes = 256 << 10; bytes <= (size_t)1 << 30; bytes = bytes * 5 / 3) {
-			const size_t piece = collet_gpu_cell_bytes(&links[l], bytes);
+			const size_t segment = collet_gpu_cell_bytes(&links[l], bytes);
 			double least = INFINITY;
 			for (size_t other = UNIT; other < bytes; other += UNIT)
 				least = fmin(least, added(&links[l], (double)bytes, (double)other));
-			assert_int_equal(piece % UNIT, 0);
-			if (added(&links[l], (double)bytes, (double)piece) > 1.2 * least)
-				fail_msg("link %zu: %zu bytes in pieces of %zu add %g us, not %g", l, bytes, piece,
-					added(&links[l], (double)bytes, (double)piece) * 1e6, least * 1e6);
+			assert_int_equal(segment % UNIT, 0);
+			if (added(&links[l], (double)bytes, (double)segment) > 1.2 * least)
+				fail_msg("link %zu: %zu bytes in segments of %zu add %g us, not %g", l, bytes, segment,
+					added(&links[l], (double)bytes, (double)segment) * 1e6, least * 1e6);
 		}
 	}
 }
 
-static void pieces_begin_where_they_halve_what_copies_add(void **state)
+static void segments_begin_where_they_halve_what_copies_add(void **state)
 {
 	for (size_t l = 0; l < LINKS; l++) {
 		const size_t least = collet_gpu_pipelined_min(&links[l]);
 		const double whole = 2 * (double)least * links[l].copy_byte_s;
-		const double piece = (double)collet_gpu_cell_bytes(&links[l], least);
+		const double segment = (double)collet_gpu_cell_bytes(&links[l], least);
 		/* Rounded to units, so not exactly. */
-		assert_true(added(&links[l], (double)least, piece) < 0.65 * whole);
+		assert_true(added(&links[l], (double)least, segment) < 0.65 * whole);
 	}
 }
 
@@ -59,12 +59,12 @@ static void a_copy_that_costs_nothing_is_no_trouble(void **state)
 
 /* As many channels as saturate the link, each with what takes as long as an empty message. Invalid values are
  * bounded. */
-static void lanes_are_the_links(void **state)
+static void channel_limits_follow_the_link(void **state)
 {
 	static const struct {
 		const char *name;
 		collet_link_cost link;
-		struct collet_channel_limits lanes;
+		struct collet_channel_limits limits;
 	} rows[] = {
 		{ "NVLink 3, as reasoned",
 			{ .latency_ns = 1500, .overhead_ns = 300, .byte_ns = { 0.1, 0.05, 1 / 60., 0.005 } },
@@ -77,19 +77,20 @@ static void lanes_are_the_links(void **state)
 		{ "no latency", { .byte_ns = { 1, 1, 1, 0.001 } }, { 32, 4096 } },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const struct collet_channel_limits lanes = collet_gpu_channel_limits(&rows[i].link);
-		if (lanes.max_per_part != rows[i].lanes.max_per_part ||
-			lanes.bytes_per_channel != rows[i].lanes.bytes_per_channel)
-			fail_msg("%s: %u lanes of %u bytes", rows[i].name, lanes.max_per_part, lanes.bytes_per_channel);
+		const struct collet_channel_limits limits = collet_gpu_channel_limits(&rows[i].link);
+		if (limits.max_per_part != rows[i].limits.max_per_part ||
+			limits.bytes_per_channel != rows[i].limits.bytes_per_channel)
+			fail_msg("%s: %u channels of %u bytes", rows[i].name, limits.max_per_part,
+				limits.bytes_per_channel);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lanes_are_the_links),
+		cmocka_unit_test(channel_limits_follow_the_link),
 		cmocka_unit_test(no_other_cut_is_much_better),
-		cmocka_unit_test(pieces_begin_where_they_halve_what_copies_add),
+		cmocka_unit_test(segments_begin_where_they_halve_what_copies_add),
 		cmocka_unit_test(a_copy_that_costs_nothing_is_no_trouble),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

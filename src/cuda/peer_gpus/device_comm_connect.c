@@ -1,6 +1,6 @@
 /* Connects windows: each rank allocates one, exports it to all peers, and maps theirs. Then all ranks run test
- * collectives through the windows and check the results. On some machines a GPU's writes to another are lost or go
- * elsewhere, without any error. Then, or without kernels or such memory, calls take other paths. */
+ * collectives through the windows and check the results. On some machines a GPU's writes to another are lost, or hit
+ * other memory, without any error. Then, or without kernels or such memory, calls take other paths. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

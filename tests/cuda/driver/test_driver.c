@@ -61,7 +61,7 @@ static void an_error_has_the_drivers_words(void **state)
 	assert_string_equal(
 		collet_last_error(), "cuda: making something: CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)");
 	assert_int_equal(collet_cuda_fail(&cuda, 9999, "making something"), COLLET_ERR_SYSTEM);
-	assert_non_null(strstr(collet_last_error(), "no name for (9999"));
+	assert_non_null(strstr(collet_last_error(), "unnamed error (9999"));
 	collet_cuda_close(&cuda);
 }
 

@@ -15,7 +15,7 @@
 enum { UNIT = 2 << 20, UNITS = 2, ROUNDS = 6, OTHERS = 70 };
 
 /* How a program allocates. */
-struct way {
+struct allocator {
 	const char *name;
 	bool (*get)(struct gpu *gpu, cu_pointer at, struct buffer *buffer);
 	bool (*put)(struct gpu *gpu, const struct buffer *buffer);
@@ -70,7 +70,7 @@ static bool put_mapped(struct gpu *gpu, const struct buffer *buffer)
 	return cuda_of(gpu)->cuMemUnmap((uintptr_t)buffer->first, buffer->bytes) == CU_OK;
 }
 
-static const struct way ways[] = {
+static const struct allocator allocators[] = {
 	{ "allocated", get_allocated, put_allocated, false, false },
 	{ "allocated, of another size", get_allocated, put_allocated, false, true },
 	{ "by collet_mem_alloc_device()", get_ours, put_ours, false, false },
@@ -126,7 +126,7 @@ static void pass_on(struct gpu *gpu, const struct buffer *buffer, uint32_t seed)
 
 static void one_after_the_other(struct rank *rank)
 {
-	const struct way *way = rank->options->context;
+	const struct allocator *allocator = rank->options->context;
 	struct gpu gpu;
 	cu_pointer at = 0;
 	if (!gpu_start(&gpu, rank) || !rank_create(rank))
@@ -135,29 +135,29 @@ static void one_after_the_other(struct rank *rank)
 	rank_check(rank, cuda_of(&gpu)->cuMemAddressReserve(&at, UNITS * UNIT, 0, 0, 0) == CU_OK, "no addresses");
 	for (uint32_t round = 0; round < ROUNDS && !rank->report->failed; round++) {
 		struct buffer buffer = { .program = &gpu.program, .gpu = true,
-			.bytes = way->grows && round % 2 ? UNITS * UNIT : UNIT };
-		rank_doing(rank, "%s, round %u", way->name, round);
-		if (!rank_check(rank, way->get(&gpu, at, &buffer), "no memory"))
+			.bytes = allocator->grows && round % 2 ? UNITS * UNIT : UNIT };
+		rank_doing(rank, "%s, round %u", allocator->name, round);
+		if (!rank_check(rank, allocator->get(&gpu, at, &buffer), "no memory"))
 			break;
 		sum_up(&gpu, &buffer, 1000 * round);
 		pass_on(&gpu, &buffer, 5000 * round);
 		/* The leader has all others' memory open, the others that of the rank before them. Each also has the
 		 * test buffer of its link. */
-		rank_check(rank, !way->at_one_address || opened->count == (rank->rank ? 2 : rank->size),
+		rank_check(rank, !allocator->at_one_address || opened->count == (rank->rank ? 2 : rank->size),
 			"%u are open, some of which have been freed", opened->count);
-		rank_check(rank, way->put(&gpu, &buffer), "freeing");
+		rank_check(rank, allocator->put(&gpu, &buffer), "freeing");
 	}
-	rank_check(rank, rank_uses(rank, "two_shot") == 0, "by way of the host");
-	rank_check(rank, rank_received(rank, "cuda_ipc") == ROUNDS, "messages by way of the host");
+	rank_check(rank, rank_uses(rank, "two_shot") == 0, "by allocator of the host");
+	rank_check(rank, rank_received(rank, "cuda_ipc") == ROUNDS, "messages by allocator of the host");
 	rank_check(rank, cuda_of(&gpu)->cuMemAddressFree(at, UNITS * UNIT) == CU_OK, "addresses that are in use");
 	gpu_end(&gpu);
 }
 
-static void what_lies_where_freed_memory_lay_is_not_taken_for_it(void **state)
+static void new_memory_is_not_taken_for_freed_memory(void **state)
 {
-	for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
+	for (size_t w = 0; w < sizeof(allocators) / sizeof(allocators[0]); w++) {
 		const struct ranks_options options = {
-			.size = 3, .transport = "shm", .bare = true, .context = &ways[w] };
+			.size = 3, .transport = "shm", .bare = true, .context = &allocators[w] };
 		ranks_must_pass(&options, one_after_the_other);
 	}
 }
@@ -168,30 +168,30 @@ static void many_pieces(struct rank *rank)
 {
 	struct gpu gpu;
 	cu_pointer at = 0;
-	struct buffer pieces[OTHERS];
+	struct buffer allocations[OTHERS];
 	if (!gpu_start(&gpu, rank) || !rank_create(rank))
 		return;
 	rank_check(rank, cuda_of(&gpu)->cuMemAddressReserve(&at, (size_t)OTHERS * UNIT, 0, 0, 0) == CU_OK,
 		"no addresses");
 	for (uint32_t p = 0; p < OTHERS && !rank->report->failed; p++) {
-		rank_doing(rank, "piece %u", p);
-		pieces[p] = (struct buffer){ .program = &gpu.program, .gpu = true, .bytes = UNIT };
-		rank_check(rank, get_mapped(&gpu, at + (cu_pointer)p * UNIT, &pieces[p]), "no memory");
-		sum_up(&gpu, &(struct buffer){ &gpu.program, true, pieces[p].first, 4096 }, p);
+		rank_doing(rank, "allocation %u", p);
+		allocations[p] = (struct buffer){ .program = &gpu.program, .gpu = true, .bytes = UNIT };
+		rank_check(rank, get_mapped(&gpu, at + (cu_pointer)p * UNIT, &allocations[p]), "no memory");
+		sum_up(&gpu, &(struct buffer){ &gpu.program, true, allocations[p].first, 4096 }, p);
 	}
 	for (uint32_t p = 0; p < OTHERS && !rank->report->failed; p++) {
-		rank_doing(rank, "piece %u anew", p);
-		rank_check(rank, put_mapped(&gpu, &pieces[p]), "unmapping");
-		rank_check(rank, get_mapped(&gpu, at + (cu_pointer)p * UNIT, &pieces[p]), "no memory");
-		sum_up(&gpu, &(struct buffer){ &gpu.program, true, pieces[p].first, 4096 }, 1000 + p);
+		rank_doing(rank, "allocation %u anew", p);
+		rank_check(rank, put_mapped(&gpu, &allocations[p]), "unmapping");
+		rank_check(rank, get_mapped(&gpu, at + (cu_pointer)p * UNIT, &allocations[p]), "no memory");
+		sum_up(&gpu, &(struct buffer){ &gpu.program, true, allocations[p].first, 4096 }, 1000 + p);
 	}
 	for (uint32_t p = 0; p < OTHERS && !rank->report->failed; p++)
-		rank_check(rank, put_mapped(&gpu, &pieces[p]), "unmapping");
+		rank_check(rank, put_mapped(&gpu, &allocations[p]), "unmapping");
 	rank_check(rank, cuda_of(&gpu)->cuMemAddressFree(at, (size_t)OTHERS * UNIT) == CU_OK, "addresses in use");
 	gpu_end(&gpu);
 }
 
-static void of_many_pieces_each_is_told_from_what_lay_there(void **state)
+static void many_allocations_are_told_apart(void **state)
 {
 	const struct ranks_options options = { .size = 2, .transport = "shm", .bare = true };
 	ranks_must_pass(&options, many_pieces);
@@ -200,8 +200,8 @@ static void of_many_pieces_each_is_told_from_what_lay_there(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_lies_where_freed_memory_lay_is_not_taken_for_it),
-		cmocka_unit_test(of_many_pieces_each_is_told_from_what_lay_there),
+		cmocka_unit_test(new_memory_is_not_taken_for_freed_memory),
+		cmocka_unit_test(many_allocations_are_told_apart),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ enum { BYTES = 2 << 20, COUNT = 6 };
 struct side {
 	struct program program;
 	struct collet_cuda cuda;
-	struct collet_handle_exchange desk;
+	struct collet_handle_exchange exchange;
 };
 
 /* What the ranks share. */
@@ -34,12 +34,12 @@ static bool start(struct rank *rank, struct side *side)
 {
 	return rank_check(rank, program_start(&side->program, 0), "no GPU") &&
 	       rank_ok(rank, collet_cuda_open(&side->cuda, &no_log), "driver") &&
-	       rank_ok(rank, collet_handle_exchange_open(&side->desk), "desk");
+	       rank_ok(rank, collet_handle_exchange_open(&side->exchange), "exchange");
 }
 
 static void end(struct rank *rank, struct side *side)
 {
-	collet_handle_exchange_close(&side->desk);
+	collet_handle_exchange_close(&side->exchange);
 	collet_cuda_close(&side->cuda);
 	rank_check(rank, program_end(&side->program), "another context is current than before");
 }
@@ -75,43 +75,43 @@ static void free_mapped(struct rank *rank, const struct collet_cuda *cuda, char 
 }
 
 /* Allocations within one reservation have the same number, but are different. */
-static void pieces_are_told_apart(void **state)
+static void allocations_of_a_reservation_are_told_apart(void **state)
 {
 	const cu_memory_properties properties = { CU_ALLOCATION_PINNED, CU_HANDLE_FILE_DESCRIPTOR,
 		{ CU_LOCATION_DEVICE, 0 }, NULL, { 0 } };
 	const cu_access access = { { CU_LOCATION_DEVICE, 0 }, CU_ACCESS_READ_WRITE };
 	struct program program;
 	struct collet_cuda cuda;
-	struct collet_copy_streams copiers;
+	struct collet_copy_streams copy_streams;
 	struct collet_device device = { 0 };
-	struct collet_peer_info card = { 0 };
+	struct collet_peer_info peer_info = { 0 };
 	struct collet_ipc_handle shared[2];
 	cu_pointer first = 0;
 	assert_true(program_start(&program, 0));
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
-	collet_copy_streams_init(&copiers, &cuda);
-	collet_device_init(&device, &cuda, &copiers, false, &card, &no_log);
+	collet_copy_streams_init(&copy_streams, &cuda);
+	collet_device_init(&device, &cuda, &copy_streams, false, &peer_info, &no_log);
 	assert_int_equal(cuda.cuMemAddressReserve(&first, 2 * BYTES, 0, 0, 0), CU_OK);
 	for (int i = 0; i < 2; i++) {
 		struct collet_pointer_attributes residence;
-		const cu_pointer piece = first + (cu_pointer)i * BYTES;
-		const void *within = (const void *)(uintptr_t)(piece + 100);
+		const cu_pointer part = first + (cu_pointer)i * BYTES;
+		const void *within = (const void *)(uintptr_t)(part + 100);
 		cu_mem_handle memory = 0;
 		assert_int_equal(cuda.cuMemCreate(&memory, BYTES, &properties, 0), CU_OK);
-		assert_int_equal(cuda.cuMemMap(piece, BYTES, 0, memory, 0), CU_OK);
-		assert_int_equal(cuda.cuMemSetAccess(piece, BYTES, &access, 1), CU_OK);
+		assert_int_equal(cuda.cuMemMap(part, BYTES, 0, memory, 0), CU_OK);
+		assert_int_equal(cuda.cuMemSetAccess(part, BYTES, &access, 1), CU_OK);
 		assert_int_equal(cuda.cuMemRelease(memory), CU_OK);
 		assert_int_equal(collet_pointer_attributes_get(&cuda, "it", within, 100, &residence), COLLET_OK);
 		assert_int_equal(collet_device_get_handle(&device, &residence, within, &shared[i]), COLLET_OK);
 		assert_int_equal(shared[i].kind, COLLET_IPC_FD);
-		assert_true(shared[i].address == piece && shared[i].bytes == BYTES);
+		assert_true(shared[i].address == part && shared[i].bytes == BYTES);
 	}
 	assert_true(shared[0].allocation != shared[1].allocation);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(cuda.cuMemUnmap(first + (cu_pointer)i * BYTES, BYTES), CU_OK);
 	assert_int_equal(cuda.cuMemAddressFree(first, 2 * BYTES), CU_OK);
 	collet_device_deinit(&device);
-	collet_copy_streams_deinit(&copiers);
+	collet_copy_streams_deinit(&copy_streams);
 	collet_cuda_close(&cuda);
 	assert_true(program_end(&program));
 }
@@ -139,7 +139,7 @@ static void show(struct rank *rank, struct side *side, bool mapped)
 		const struct collet_handle_note note = { .process = 7, .allocation = shared->allocation };
 		int file = -1;
 		rank_ok(rank, collet_ipc_handle_export_fd(&side->cuda, shared, &file), "exporting");
-		rank_ok(rank, collet_handle_exchange_send(&side->desk, table->name, &note, file), "sending");
+		rank_ok(rank, collet_handle_exchange_send(&side->exchange, table->name, &note, file), "sending");
 		close(file);
 	}
 	rank_post(rank, SHOWN);
@@ -168,7 +168,7 @@ static void take(struct rank *rank, struct side *side, bool mapped)
 	if (mapped) {
 		rank_status(rank, collet_ipc_cache_open(&ipc, shared, -1, side->program.context, 0, &opened),
 			COLLET_ERR_SYSTEM, "without the descriptor");
-		rank_check(rank, collet_handle_exchange_receive(&side->desk, &note, &file) && note.process == 7 &&
+		rank_check(rank, collet_handle_exchange_receive(&side->exchange, &note, &file) && note.process == 7 &&
 				note.allocation == shared->allocation, "the descriptor");
 	}
 	if (rank_ok(rank, collet_ipc_cache_open(&ipc, shared, file, side->program.context, 0, &opened), "opening")) {
@@ -195,7 +195,7 @@ static void read_and_write(struct rank *rank)
 	if (!start(rank, &side))
 		return;
 	if (rank->rank == 1)
-		memcpy(table->name, side.desk.address, sizeof(table->name));
+		memcpy(table->name, side.exchange.address, sizeof(table->name));
 	rank_post(rank, TAKEN);
 	rank_await(rank, TAKEN, 2);
 	for (int mapped = 0; mapped < 2; mapped++) {
@@ -214,7 +214,7 @@ static void run(ranks_body *body)
 	ranks_must_pass(&options, body);
 }
 
-static void what_one_process_has_another_reads_and_writes(void **state)
+static void a_process_reads_and_writes_anothers_memory(void **state)
 {
 	run(read_and_write);
 }
@@ -295,7 +295,7 @@ static void importer(struct rank *rank, struct side *side)
 	rank_check(rank, ipc.count == 5, "%u are open", ipc.count);
 	collet_ipc_cache_resume_eviction(&ipc);
 	rank_check(rank, ipc.count == 2 && is_open(&ipc, &table->shared[1], context) &&
-			is_open(&ipc, &table->shared[2], context), "let go");
+			is_open(&ipc, &table->shared[2], context), "released");
 	collet_ipc_cache_release(&ipc, open_one(rank, side, &ipc, 4));
 	/* The driver opens no handle twice in a process, and none of freed memory. */
 	cu_pointer twice;
@@ -330,7 +330,7 @@ static void keep_some(struct rank *rank)
 	end(rank, &side);
 }
 
-static void what_was_opened_is_kept_up_to_a_limit(void **state)
+static void opened_memory_is_cached_up_to_a_limit(void **state)
 {
 	run(keep_some);
 }
@@ -353,7 +353,7 @@ static void map_and_fail(struct rank *rank)
 		rank_ok(rank, collet_ipc_handle_export_fd(&side.cuda, &table->shared[0], &file), "exporting");
 		const struct collet_handle_note note = {
 			.process = 7, .allocation = table->shared[0].allocation };
-		rank_ok(rank, collet_handle_exchange_send(&side.desk, table->name, &note, file), "sending");
+		rank_ok(rank, collet_handle_exchange_send(&side.exchange, table->name, &note, file), "sending");
 		close(file);
 		rank_post(rank, SHOWN);
 		rank_await(rank, TAKEN, 2);
@@ -363,10 +363,10 @@ static void map_and_fail(struct rank *rank)
 		struct collet_ipc_mapping *opened;
 		struct collet_handle_note note;
 		int file = -1;
-		memcpy(table->name, side.desk.address, sizeof(table->name));
+		memcpy(table->name, side.exchange.address, sizeof(table->name));
 		rank_post(rank, TAKEN);
 		rank_await(rank, SHOWN, 1);
-		rank_check(rank, collet_handle_exchange_receive(&side.desk, &note, &file), "no descriptor");
+		rank_check(rank, collet_handle_exchange_receive(&side.exchange, &note, &file), "no descriptor");
 		collet_ipc_cache_init(&ipc, &side.cuda, 2, UINT64_MAX);
 		for (size_t i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
 			rank_doing(rank, "%s", fails[i]);
@@ -395,9 +395,9 @@ static void what_the_driver_refuses_is_an_error(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pieces_are_told_apart),
-		cmocka_unit_test(what_one_process_has_another_reads_and_writes),
-		cmocka_unit_test(what_was_opened_is_kept_up_to_a_limit),
+		cmocka_unit_test(allocations_of_a_reservation_are_told_apart),
+		cmocka_unit_test(a_process_reads_and_writes_anothers_memory),
+		cmocka_unit_test(opened_memory_is_cached_up_to_a_limit),
 		cmocka_unit_test(what_the_driver_refuses_is_an_error),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);

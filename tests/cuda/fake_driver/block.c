@@ -68,7 +68,7 @@ static void switch_to(struct thread *from, struct thread *to)
 }
 
 /* Returns when it is the calling thread's turn again, which may be at once. */
-static void give_way(void)
+static void yield_turn(void)
 {
 	switch_to(&block.threads[host_block.thread], &block.keeper);
 }
@@ -78,7 +78,7 @@ static void fail(cu_result fault)
 	block.fault = fault;
 	if (block.run->threads == 1)
 		longjmp(block.alone, 1);
-	give_way(); /* never returns */
+	yield_turn(); /* never returns */
 }
 
 static uint32_t nth_that_goes(uint32_t nth)
@@ -134,10 +134,10 @@ static void take_turns(void)
 
 unsigned char *host_pointer(uint64_t address, uint64_t bytes)
 {
-	char *reached = bytes ? fake_reach_from(block.run->context, address, bytes) : (char *)(uintptr_t)address;
-	if (!reached && bytes)
+	char *found = bytes ? fake_reach_from(block.run->context, address, bytes) : (char *)(uintptr_t)address;
+	if (!found && bytes)
 		fail(CU_ILLEGAL_ADDRESS);
-	return (unsigned char *)reached;
+	return (unsigned char *)found;
 }
 
 void host_pause(void)
@@ -149,7 +149,7 @@ void host_pause(void)
 	else if (!schedule_pause(block.run->schedule, block.run->number))
 		fail(CU_LAUNCH_TIMEOUT);
 	if (block.run->threads > 1 && draw(2))
-		give_way();
+		yield_turn();
 }
 
 bool host_block_barrier(int line, bool agreed)
@@ -160,7 +160,7 @@ bool host_block_barrier(int line, bool agreed)
 	self->line = line;
 	self->agreed = agreed;
 	self->standing = AT_BARRIER;
-	give_way();
+	yield_turn();
 	return block.agreed;
 }
 
@@ -177,7 +177,7 @@ static void run_thread(void)
 {
 	block.run->kernel->run(block.run->argument);
 	block.threads[host_block.thread].standing = ENDED;
-	give_way();
+	yield_turn();
 }
 
 /* Gives it a stack of its own, with an inaccessible page below. */
@@ -236,7 +236,7 @@ cu_result block_run(const struct block_run *run)
 	block.slow = draw(2 * run->threads);
 	schedule_join(run->schedule, run->number);
 	if (!run->schedule)
-		fake_linger();
+		fake_delay();
 	if (run->threads > 1)
 		run_threads();
 	else

@@ -11,7 +11,7 @@ struct fake_capture {
 	uint64_t id;
 	int mode;
 	pthread_t thread;
-	bool spoilt;
+	bool invalidated;
 	struct fake_nodes nodes;
 	struct CUstream_st *members[FAKE_TIPS];      /* the first one began it */
 	uint32_t member_count;
@@ -21,19 +21,19 @@ static struct fake_capture *captures;
 static uint64_t last_id;
 static _Thread_local int thread_mode = CU_CAPTURE_MODE_GLOBAL;
 
-static void spoil(struct fake_capture *capture)
+static void invalidate(struct fake_capture *capture)
 {
 	pthread_mutex_lock(&fake_lock);
-	capture->spoilt = true;
+	capture->invalidated = true;
 	pthread_mutex_unlock(&fake_lock);
 }
 
-static bool is_spoilt(const struct fake_capture *capture)
+static bool is_invalidated(const struct fake_capture *capture)
 {
 	pthread_mutex_lock(&fake_lock);
-	const bool spoilt = capture->spoilt;
+	const bool invalidated = capture->invalidated;
 	pthread_mutex_unlock(&fake_lock);
-	return spoilt;
+	return invalidated;
 }
 
 /* Needs fake_lock. */
@@ -52,8 +52,8 @@ cu_result fake_capture_add(struct CUstream_st *stream, struct fake_job *job)
 {
 	struct fake_capture *capture = stream->capture;
 	if (!job->bytes)
-		spoil(capture);
-	if (is_spoilt(capture)) {
+		invalidate(capture);
+	if (is_invalidated(capture)) {
 		const bool fits = job->bytes != 0;
 		free(job);
 		return fits ? CU_CAPTURE_INVALIDATED : CU_CAPTURE_UNSUPPORTED;
@@ -69,7 +69,7 @@ cu_result fake_capture_forbids(struct CUstream_st *stream)
 {
 	pthread_mutex_lock(&stream->lock);
 	if (stream->capture)
-		spoil(stream->capture);
+		invalidate(stream->capture);
 	const bool captured = stream->capture != NULL;
 	pthread_mutex_unlock(&stream->lock);
 	return captured ? CU_CAPTURE_UNSUPPORTED : CU_OK;
@@ -83,7 +83,7 @@ cu_result fake_capture_forbids_legacy(cu_context context)
 		for (uint32_t m = 0; m < capture->member_count; m++) {
 			if (!capture->members[m]->blocking || capture->members[m]->context != context)
 				continue;
-			capture->spoilt = true;
+			capture->invalidated = true;
 			result = CU_CAPTURE_IMPLICIT;
 		}
 	}
@@ -106,7 +106,7 @@ uint64_t fake_capture_id(cu_stream handle)
 	return fake_capture_place(fake_stream_find(handle), &tips);
 }
 
-void fake_capture_spoil(cu_stream handle)
+void fake_capture_invalidate(cu_stream handle)
 {
 	(void)fake_capture_forbids(fake_stream_find(handle));
 }
@@ -140,7 +140,7 @@ static cu_result join_capture(struct CUstream_st *stream, uint64_t id)
 		capture = capture->next;
 	if (capture && stream->legacy) {
 		result = CU_CAPTURE_UNSUPPORTED;
-		capture->spoilt = true;
+		capture->invalidated = true;
 	} else if (capture && capture->member_count < FAKE_TIPS) {
 		capture->members[capture->member_count++] = stream;
 		stream->capture = capture;
@@ -162,7 +162,7 @@ cu_result fake_capture_follow(struct CUstream_st *stream, uint64_t id, const str
 	if (result == CU_OK)
 		add_tips(&stream->tips, tips);
 	else if (stream->capture)
-		spoil(stream->capture);
+		invalidate(stream->capture);
 	pthread_mutex_unlock(&stream->lock);
 	return result;
 }
@@ -178,7 +178,7 @@ cu_result fake_unsafe(void)
 		const bool own = pthread_equal(capture->thread, pthread_self());
 		if ((own && capture->mode != CU_CAPTURE_MODE_RELAXED) ||
 			(!own && capture->mode == CU_CAPTURE_MODE_GLOBAL && thread_mode == CU_CAPTURE_MODE_GLOBAL))
-			forbidden = capture->spoilt = true;
+			forbidden = capture->invalidated = true;
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return forbidden ? CU_CAPTURE_UNSUPPORTED : CU_OK;
@@ -275,12 +275,12 @@ static cu_result end_capture(struct fake_capture *capture, cu_graph *graph)
 		pthread_mutex_unlock(&member->lock);
 	}
 	capture->nodes.width = capture->member_count;
-	const bool fine = joined && !capture->spoilt;
+	const bool fine = joined && !capture->invalidated;
 	if (fine)
 		*graph = fake_graph_of(&capture->nodes);
 	else
 		fake_nodes_free(&capture->nodes);
-	const cu_result why = capture->spoilt ? CU_CAPTURE_INVALIDATED : CU_CAPTURE_UNJOINED;
+	const cu_result why = capture->invalidated ? CU_CAPTURE_INVALIDATED : CU_CAPTURE_UNJOINED;
 	free(capture);
 	return !fine ? why : *graph ? CU_OK : CU_OUT_OF_MEMORY;
 }
@@ -305,7 +305,7 @@ FAKE_API cu_result cuStreamEndCapture(cu_stream handle, cu_graph *graph)
 	if (elsewhere)
 		return CU_CAPTURE_WRONG_THREAD;
 	if (others) {
-		spoil(capture);
+		invalidate(capture);
 		return CU_CAPTURE_UNMATCHED;
 	}
 	return end_capture(capture, graph);
@@ -326,7 +326,7 @@ FAKE_API cu_result cuStreamGetCaptureInfo_v2(cu_stream handle, int *status, uint
 	pthread_mutex_lock(&stream->lock);
 	const struct fake_capture *capture = stream->capture;
 	*status = !capture		  ? CU_CAPTURE_STATUS_NONE :
-		is_spoilt(capture)	  ? CU_CAPTURE_STATUS_INVALIDATED :
+		is_invalidated(capture)	  ? CU_CAPTURE_STATUS_INVALIDATED :
 					    CU_CAPTURE_STATUS_ACTIVE;
 	if (id)
 		*id = capture ? capture->id : 0;

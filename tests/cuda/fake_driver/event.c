@@ -24,7 +24,7 @@ struct mark {
 };
 
 /* Releases one use; takes the lock. The last one frees the event. */
-static void let_go(cu_event event)
+static void release(cu_event event)
 {
 	const bool last = --event->users == 0;
 	pthread_mutex_unlock(&event->lock);
@@ -47,7 +47,7 @@ static cu_result reach(struct fake_job *job)
 		event->reached_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 	}
 	pthread_cond_broadcast(&event->changed);
-	let_go(event);
+	release(event);
 	return CU_OK;
 }
 
@@ -58,7 +58,7 @@ static cu_result wait_for(struct fake_job *job)
 	pthread_mutex_lock(&event->lock);
 	while (event->reached < mark->which)
 		pthread_cond_wait(&event->changed, &event->lock);
-	let_go(event);
+	release(event);
 	return CU_OK;
 }
 
@@ -77,7 +77,7 @@ static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struc
 	if (result != CU_OK) {
 		pthread_mutex_lock(&event->lock);
 		event->recorded -= recording;
-		let_go(event);
+		release(event);
 	}
 	return result;
 }
@@ -107,7 +107,7 @@ static void let_go_of_owned(struct fake_owned *owned)
 {
 	cu_event event = (cu_event)(void *)owned;
 	pthread_mutex_lock(&event->lock);
-	let_go(event);
+	release(event);
 }
 
 /* ---- Driver functions ---- */

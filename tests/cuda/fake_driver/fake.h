@@ -103,7 +103,7 @@ cu_result fake_enter_unsafe(const char *function, cu_context *context);
 /* Returns the capture that a stream is in; 0 if none. */
 uint64_t fake_capture_id(cu_stream stream);
 /* Invalidates the stream's capture: it was asked for something that no capture allows. */
-void fake_capture_spoil(cu_stream stream);
+void fake_capture_invalidate(cu_stream stream);
 
 /* ---- memory.c: what is at an address ---- */
 
@@ -160,7 +160,7 @@ void fake_unmap(const struct fake_block *block);
 /* While it is held, memory found by fake_reach() is not unmapped. Taken before fake_lock. */
 extern pthread_mutex_t fake_unmapping;
 /* Applies FAKE_CUDA_ASTRAY to an opened block. */
-void fake_lead_astray(const struct fake_block *block, int file);
+void fake_corrupt(const struct fake_block *block, int file);
 /* Returns the file of mapped memory that was allocated for RDMA; -1 for other memory. Needs fake_lock. */
 int fake_file_for_adapters(const struct fake_block *block);
 /* Needs fake_lock. */
@@ -190,7 +190,7 @@ void fake_wait_for_kernels(int device);
 /* ---- slow.c ---- */
 
 /* Called by a stream before or during an operation; may wait there. */
-void fake_linger(void);
+void fake_delay(void);
 /* Called when a stream begins an operation, and when it ends it. */
 void fake_at_work(bool begins);
 
@@ -204,8 +204,8 @@ struct fake_job {
 	/* Of the job with its arguments, so that a capture can copy and repeat it. 0 if it cannot be captured. */
 	size_t bytes;
 	uint64_t turn;       /* when it was enqueued, among all jobs of the process; set by fake_enqueue() */
-	bool always;         /* Run even after a failure, since others wait for it. It is told of the failure: */
-	bool spoilt;
+	bool always;         /* run even after a failure, since others wait for it */
+	bool stream_failed;  /* for `always`: a job before it has failed */
 };
 
 /* From overlap.c; for a copy that is about to be enqueued. */

@@ -133,7 +133,7 @@ static cu_result walk_all(const struct fake_nodes *nodes, cu_context context)
 }
 
 /* Releases one use; takes the lock. The last one frees everything. */
-static void let_go(struct CUgraphExec_st *exec)
+static void release(struct CUgraphExec_st *exec)
 {
 	const bool last = --exec->users == 0;
 	pthread_mutex_unlock(&exec->lock);
@@ -153,11 +153,11 @@ static cu_result run_launch(struct fake_job *job)
 	while (exec->ended < launch->number)
 		pthread_cond_wait(&exec->changed, &exec->lock);
 	pthread_mutex_unlock(&exec->lock);
-	const cu_result result = job->spoilt ? CU_OK : walk_all(&exec->nodes, launch->context);
+	const cu_result result = job->stream_failed ? CU_OK : walk_all(&exec->nodes, launch->context);
 	pthread_mutex_lock(&exec->lock);
 	exec->ended++;
 	pthread_cond_broadcast(&exec->changed);
-	let_go(exec);
+	release(exec);
 	return result;
 }
 
@@ -229,6 +229,6 @@ FAKE_API cu_result cuGraphExecDestroy(cu_graph_exec exec)
 		return CU_INVALID_VALUE;
 	fake_alive(-1);
 	pthread_mutex_lock(&exec->lock);
-	let_go(exec);
+	release(exec);
 	return CU_OK;
 }

@@ -107,7 +107,7 @@ void fake_forget_opened(uint64_t exporter)
 }
 
 /* Replaces the mapping by a private copy, of all or of some pages. */
-void fake_lead_astray(const struct fake_block *block, int file)
+void fake_corrupt(const struct fake_block *block, int file)
 {
 	const char *which = getenv("FAKE_CUDA_ASTRAY");
 	size_t first = 0, bytes = block->mapped;
@@ -137,7 +137,7 @@ static cu_result open_handle(const struct contents *contents, cu_context context
 		.device = contents->device, .file = -1, .exporter = exporter };
 	const struct fake_block *block = fake_add(&like, file, 0, 0);
 	if (block)
-		fake_lead_astray(block, file);
+		fake_corrupt(block, file);
 	close(file);
 	if (!block)
 		return CU_MAP_FAILED;

@@ -223,7 +223,7 @@ FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_
 		.file = -1, .memory = memory, .range = found.first, .range_bytes = found.bytes, .id = found.id };
 	const struct fake_block *block = fake_add(&like, memory_of(memory)->file, 0, pointer);
 	if (block && memory_of(memory)->imported)
-		fake_lead_astray(block, memory_of(memory)->file);
+		fake_corrupt(block, memory_of(memory)->file);
 	if (block)
 		return CU_OK;
 	pthread_mutex_lock(&fake_lock);

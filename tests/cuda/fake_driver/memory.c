@@ -50,19 +50,19 @@ struct fake_block *fake_add(const struct fake_block *like, int file, size_t offs
 	if (!block)
 		return NULL;
 	const cu_pointer wanted = at ? at : fake_occupy(mapped);
-	void *shown = mmap((void *)(uintptr_t)wanted, mapped, PROT_NONE, MAP_SHARED | (wanted ? MAP_FIXED : 0), file,
+	void *mapping = mmap((void *)(uintptr_t)wanted, mapped, PROT_NONE, MAP_SHARED | (wanted ? MAP_FIXED : 0), file,
 		(off_t)offset);
 	void *reach = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
 	*block = *like; /* with its id, if it has one */
-	block->first = (uintptr_t)shown;
+	block->first = (uintptr_t)mapping;
 	block->mapped = mapped;
 	block->reach = reach;
-	if (shown != MAP_FAILED && reach != MAP_FAILED) {
+	if (mapping != MAP_FAILED && reach != MAP_FAILED) {
 		add(block);
 		return block;
 	}
-	if (shown != MAP_FAILED && !at)
-		munmap(shown, mapped);
+	if (mapping != MAP_FAILED && !at)
+		munmap(mapping, mapped);
 	if (reach != MAP_FAILED)
 		munmap(reach, mapped);
 	free(block);
@@ -147,19 +147,19 @@ static bool ends_within(const struct fake_block *block, cu_pointer pointer, size
 
 char *fake_reach(cu_pointer pointer, size_t bytes)
 {
-	char *reached = is_at_gpus(pointer) ? NULL : (char *)(uintptr_t)pointer;
+	char *address = is_at_gpus(pointer) ? NULL : (char *)(uintptr_t)pointer;
 	pthread_mutex_lock(&fake_lock);
 	const struct fake_block *block = fake_find(pointer);
 	if (block && (!ends_within(block, pointer, bytes) || (block->kind == FAKE_MAPPED && !block->access)))
-		reached = NULL;
+		address = NULL;
 	else if (block && block->kind == FAKE_PINNED)
-		reached = (char *)(uintptr_t)(pointer & ~FAKE_PINNED_AT);
+		address = (char *)(uintptr_t)(pointer & ~FAKE_PINNED_AT);
 	else if (block)
-		reached = block->reach + (pointer - block->first);
+		address = block->reach + (pointer - block->first);
 	else if (fake_is_vacant(pointer))
-		reached = NULL;
+		address = NULL;
 	pthread_mutex_unlock(&fake_lock);
-	return reached;
+	return address;
 }
 
 bool fake_is_known(cu_pointer pointer, size_t bytes)

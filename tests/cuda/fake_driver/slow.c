@@ -52,7 +52,7 @@ static bool stay(int ms)
 	return all;
 }
 
-void fake_linger(void)
+void fake_delay(void)
 {
 	const char *seed = getenv("FAKE_CUDA_SLOW");
 	if (!seed || !*seed)

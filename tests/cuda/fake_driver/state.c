@@ -38,14 +38,14 @@ static long number_of(const char *variable, long otherwise)
 static int visible(int count)
 {
 	const char *at = getenv("CUDA_VISIBLE_DEVICES");
-	int shown = 0;
+	int visible_count = 0;
 	for (char *end; at; at = *end == ',' ? end + 1 : NULL) {
 		const long ordinal = strtol(at, &end, 10);
 		if (end == at || ordinal < 0 || ordinal >= count || (*end && *end != ','))
-			return shown;
-		shown++;
+			return visible_count;
+		visible_count++;
 	}
-	return getenv("CUDA_VISIBLE_DEVICES") ? shown : count;
+	return getenv("CUDA_VISIBLE_DEVICES") ? visible_count : count;
 }
 
 int fake_device_count(void)
@@ -430,15 +430,15 @@ bool fake_may_reach(int device, int peer)
 
 static struct {
 	cu_context from, to;
-} reached[256];                      /* under fake_lock */
-static size_t reached_count;         /* under fake_lock */
+} enabled_peers[256];                      /* under fake_lock */
+static size_t enabled_peer_count;         /* under fake_lock */
 
 bool fake_peer_reaches(cu_context context, cu_context peer)
 {
-	bool reaches = context == peer;
-	for (size_t i = 0; i < reached_count; i++)
-		reaches = reaches || (reached[i].from == context && reached[i].to == peer);
-	return reaches;
+	bool is_enabled = context == peer;
+	for (size_t i = 0; i < enabled_peer_count; i++)
+		is_enabled = is_enabled || (enabled_peers[i].from == context && enabled_peers[i].to == peer);
+	return is_enabled;
 }
 
 FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
@@ -457,10 +457,10 @@ FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
 		return CU_PEER_ACCESS_UNSUPPORTED;
 	pthread_mutex_lock(&fake_lock);
 	result = fake_peer_reaches(context, peer) ? CU_PEER_ACCESS_ALREADY_ENABLED : CU_OK;
-	if (result == CU_OK && reached_count == sizeof(reached) / sizeof(reached[0]))
+	if (result == CU_OK && enabled_peer_count == sizeof(enabled_peers) / sizeof(enabled_peers[0]))
 		result = CU_OUT_OF_MEMORY;
 	else if (result == CU_OK)
-		reached[reached_count++] = (__typeof__(reached[0])){ context, peer };
+		enabled_peers[enabled_peer_count++] = (__typeof__(enabled_peers[0])){ context, peer };
 	pthread_mutex_unlock(&fake_lock);
 	return result;
 }

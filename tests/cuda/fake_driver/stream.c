@@ -31,7 +31,7 @@ static cu_result copy_now(const struct copy *copy)
 	if (!to || !from)
 		return CU_ILLEGAL_ADDRESS;
 	if (copy->job.run)
-		fake_linger();
+		fake_delay();
 	memmove(to, from, copy->bytes);
 	return CU_OK;
 }
@@ -121,7 +121,7 @@ static void *work(void *argument)
 		if (stream->result == CU_OK && fake_is_broken(stream->context))
 			stream->result = CU_ILLEGAL_ADDRESS;
 		const bool fine = stream->result == CU_OK;
-		job->spoilt = !fine;
+		job->stream_failed = !fine;
 		pthread_mutex_unlock(&stream->lock);
 		fake_at_work(true);
 		const cu_result result = fine || job->always ? job->run(job) : CU_OK;
@@ -364,7 +364,7 @@ FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, c
 		return CU_INVALID_VALUE;
 	const bool pageable = fake_is_pageable(to) || fake_is_pageable(from);
 	if (pageable && fake_capture_id(stream)) {
-		fake_capture_spoil(stream);
+		fake_capture_invalidate(stream);
 		return CU_CAPTURE_UNSUPPORTED;
 	}
 	struct copy *copy = malloc(sizeof(*copy));

@@ -102,7 +102,7 @@ static void a_graph_does_again_what_was_captured(void **state)
 	assert_int_equal(atomic_load(&words[3]), 5);
 }
 
-static void what_may_not_be_done_meanwhile_spoils_a_capture(void **state)
+static void forbidden_calls_invalidate_a_capture(void **state)
 {
 	cu_graph graph;
 	cu_pointer memory;
@@ -243,7 +243,7 @@ static void copies_of_ordinary_memory_are_the_callers(void **state)
 }
 
 /* Calls on a context that is not current, and on registered memory by its host address. */
-static void what_is_a_contexts_needs_one(void **state)
+static void calls_on_a_context_need_it_current(void **state)
 {
 	cu_context context;
 	cu_event event = mark(stream);
@@ -305,11 +305,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_stream_waits_for_a_word),
 		cmocka_unit_test(a_graph_does_again_what_was_captured),
-		cmocka_unit_test(what_may_not_be_done_meanwhile_spoils_a_capture),
+		cmocka_unit_test(forbidden_calls_invalidate_a_capture),
 		cmocka_unit_test(branches_of_a_graph_are_parallel),
 		cmocka_unit_test(captures_keep_to_themselves),
 		cmocka_unit_test(copies_of_ordinary_memory_are_the_callers),
-		cmocka_unit_test(what_is_a_contexts_needs_one),
+		cmocka_unit_test(calls_on_a_context_need_it_current),
 		cmocka_unit_test(the_default_streams_are_streams),
 		cmocka_unit_test(a_fault_breaks_all_of_a_context),  /* must be the last in a process */
 	};

@@ -59,7 +59,7 @@ static void must_be_nobodys(const struct bench *bench, cu_pointer pointer)
 	buffer_free(&other);
 }
 
-static void what_was_freed_is_nobodys(void **state)
+static void freed_memory_is_inaccessible(void **state)
 {
 	struct bench bench;
 	cu_pointer first, again;
@@ -81,7 +81,7 @@ static void what_was_freed_is_nobodys(void **state)
 }
 
 /* Streams that do not wait for the legacy one may run before the data of cuMemcpyHtoD() has arrived. */
-static void what_is_copied_in_may_come_late(void **state)
+static void copies_to_the_gpu_may_arrive_late(void **state)
 {
 	const uint32_t before = 1, after = 2;
 	struct bench bench;
@@ -133,7 +133,7 @@ static void freeing_too_early_is_a_fault(void **state)
 	ranks_must_pass(&options, what_is_freed_before_a_stream_comes_to_it_is_a_fault);
 }
 
-static void addresses_alone_are_nobodys(void **state)
+static void reserved_addresses_are_inaccessible(void **state)
 {
 	enum { ROOM = 2 << 20 };
 	struct bench bench;
@@ -228,9 +228,9 @@ static collet_status read_by(struct gpu *gpu, const char *from)
 {
 	const void *sources[] = { from };
 	void *results[] = { gpu->result.first };
-	const struct collet_gpu_reduction fold = { COLLET_U8, COLLET_SUM, 1 };
+	const struct collet_gpu_reduction reduction = { COLLET_U8, COLLET_SUM, 1 };
 	const struct collet_gpu_span span = { sources, results, 1, 1, NULL, BYTES };
-	return loaded_fold(&gpu->loaded, &fold, &span, 1);
+	return loaded_reduce(&gpu->loaded, &reduction, &span, 1);
 }
 
 static void must_not_reach(struct rank *rank, struct gpu *gpu, const char *from)
@@ -287,7 +287,7 @@ static void reach_what_was_opened(struct rank *rank)
 	rank_post(rank, TAKEN);
 }
 
-static void what_is_opened_is_for_the_gpu_that_opened_it(void **state)
+static void opened_memory_is_for_the_gpu_that_opened_it(void **state)
 {
 	const struct ranks_options options = { .size = 2, .mode = RANKS_PROCESSES, .bare = true,
 		.shared_bytes = sizeof(cu_ipc_handle) };
@@ -308,7 +308,7 @@ static void what_is_one_contexts(struct rank *rank)
 	/* The later one is current. */
 	const struct loaded *primary = &gpus[PRIMARY].loaded, *beside = &gpus[BESIDE].loaded;
 	const struct collet_cuda *cuda = &beside->cuda;
-	const cu_stream own = beside->copier->stream, other = primary->copier->stream;
+	const cu_stream own = beside->copy_stream->stream, other = primary->copy_stream->stream;
 	const cu_pointer memory = (uintptr_t)gpus[BESIDE].result.first;
 	rank_check(rank, primary->program.context != beside->program.context, "one context");
 	rank_check(rank, cuda->cuMemsetD8Async(memory, 1, 1, other) == CU_INVALID_HANDLE, "another's stream");
@@ -366,14 +366,14 @@ static void a_context_goes_with_all_that_is_in_it(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_was_freed_is_nobodys),
-		cmocka_unit_test(what_is_copied_in_may_come_late),
+		cmocka_unit_test(freed_memory_is_inaccessible),
+		cmocka_unit_test(copies_to_the_gpu_may_arrive_late),
 		cmocka_unit_test(freeing_too_early_is_a_fault),
-		cmocka_unit_test(addresses_alone_are_nobodys),
+		cmocka_unit_test(reserved_addresses_are_inaccessible),
 		cmocka_unit_test(the_host_cannot_touch_it),
 		cmocka_unit_test(a_gpu_that_is_not_there_is_refused),
 		cmocka_unit_test(a_kernel_needs_access_to_a_peers_memory),
-		cmocka_unit_test(what_is_opened_is_for_the_gpu_that_opened_it),
+		cmocka_unit_test(opened_memory_is_for_the_gpu_that_opened_it),
 		cmocka_unit_test(contexts_of_a_gpu_are_kept_apart),
 		cmocka_unit_test(a_context_goes_with_all_that_is_in_it),
 	};

@@ -42,7 +42,7 @@ static cu_result run_write(struct fake_job *job)
 	_Atomic uint32_t *word = reach_word(write->word);
 	if (!word)
 		return CU_ILLEGAL_ADDRESS;
-	fake_linger();
+	fake_delay();
 	atomic_store_explicit(word, write->value, memory_order_release);
 	return CU_OK;
 }
@@ -54,7 +54,7 @@ static cu_result run_batch(struct fake_job *job)
 		_Atomic uint32_t *word = reach_word(batch->writes[i].write.word);
 		if (!word)
 			return CU_ILLEGAL_ADDRESS;
-		fake_linger();
+		fake_delay();
 		atomic_store_explicit(word, (uint32_t)batch->writes[i].write.value, memory_order_release);
 	}
 	return CU_OK;
@@ -69,11 +69,11 @@ static bool has_come(const struct word_job *wait, uint32_t value)
 static bool load_word(cu_pointer word, uint32_t *value)
 {
 	pthread_mutex_lock(&fake_unmapping);
-	const _Atomic uint32_t *reached = reach_word(word);
-	if (reached)
-		*value = atomic_load_explicit(reached, memory_order_acquire);
+	const _Atomic uint32_t *address = reach_word(word);
+	if (address)
+		*value = atomic_load_explicit(address, memory_order_acquire);
 	pthread_mutex_unlock(&fake_unmapping);
-	return reached;
+	return address;
 }
 
 static cu_result run_wait(struct fake_job *job)
@@ -83,7 +83,7 @@ static cu_result run_wait(struct fake_job *job)
 	for (int round = 0;; round++) {
 		uint32_t value;
 		if (!round)
-			fake_linger();
+			fake_delay();
 		if (!load_word(wait->word, &value))
 			return CU_ILLEGAL_ADDRESS;
 		if (fake_is_broken(wait->context))
@@ -100,7 +100,7 @@ static cu_result run_wait(struct fake_job *job)
 static cu_result run_call(struct fake_job *job)
 {
 	const struct call_job *call = (const struct call_job *)job;
-	fake_linger();
+	fake_delay();
 	fake_forbid_driver(true);
 	call->function(call->data);
 	fake_forbid_driver(false);

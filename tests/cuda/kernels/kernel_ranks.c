@@ -41,30 +41,31 @@ double row_scale(uint32_t rank)
 	return 0.3 + rank;
 }
 
-static bool seat_make(struct gpus *gpus, struct seat *seat, const struct program *program)
+static bool kernel_rank_create(struct gpus *gpus, struct kernel_rank *member, const struct program *program)
 {
 	const struct collet_pointer_attributes residence = { .is_device = true, .context = program->context };
 	const size_t bytes = collet_window_bytes(&gpus->window);
 	void *blank = calloc(1, bytes);
-	*seat = (struct seat){ .program = program };
+	*member = (struct kernel_rank){ .program = program };
 	const bool made = blank && program->cuCtxPushCurrent_v2(program->context) == CU_OK &&
-		collet_copy_stream_get(&gpus->copiers, &residence, &seat->copier) == COLLET_OK &&
-		collet_kernel_set_get(&gpus->sets, seat->copier, &seat->set) == COLLET_OK &&
-		buffer_make(&seat->window, program, true, bytes) && buffer_write(&seat->window, blank) &&
-		buffer_make(&seat->tape, program, true, 1 << 16) && buffer_make(&seat->input, program, true, ROOM) &&
-		buffer_make(&seat->result, program, true, ROOM) &&
-		buffer_make(&seat->scratch, program, true, 2 * ROOM) &&
-		buffer_make(&seat->windows, program, true, WORLD * sizeof(uint64_t)) &&
-		program->cuCtxPopCurrent_v2(NULL) == CU_OK;
+			  collet_copy_stream_get(&gpus->copy_streams, &residence, &member->copy_stream) == COLLET_OK &&
+			  collet_kernel_set_get(&gpus->sets, member->copy_stream, &member->set) == COLLET_OK &&
+			  buffer_make(&member->window, program, true, bytes) && buffer_write(&member->window, blank) &&
+			  buffer_make(&member->plan, program, true, 1 << 16) &&
+			  buffer_make(&member->input, program, true, ROOM) &&
+			  buffer_make(&member->result, program, true, ROOM) &&
+			  buffer_make(&member->scratch, program, true, 2 * ROOM) &&
+			  buffer_make(&member->windows, program, true, WORLD * sizeof(uint64_t)) &&
+			  program->cuCtxPopCurrent_v2(NULL) == CU_OK;
 	free(blank);
 	return made;
 }
 
-static void seat_free(struct seat *seat)
+static void kernel_rank_free(struct kernel_rank *member)
 {
-	struct buffer *all[] = { &seat->window, &seat->tape, &seat->input, &seat->result, &seat->scratch,
-		&seat->windows };
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && seat->program; i++)
+	struct buffer *all[] = { &member->window, &member->plan, &member->input, &member->result, &member->scratch,
+		&member->windows };
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && member->program; i++)
 		buffer_free(all[i]);
 }
 
@@ -96,19 +97,19 @@ bool gpus_open(struct gpus *gpus, uint32_t size)
 	for (uint32_t d = 1; d < gpus->count; d++)
 		if (!program_start(&gpus->programs[d], (int)d))
 			return false;
-	collet_copy_streams_init(&gpus->copiers, &gpus->cuda);
+	collet_copy_streams_init(&gpus->copy_streams, &gpus->cuda);
 	collet_kernel_sets_init(&gpus->sets, &gpus->cuda);
 	if (!enable_peers(gpus) || !buffer_make(&gpus->abort_word, &gpus->programs[0], true, sizeof(nothing)) ||
 		!buffer_write(&gpus->abort_word, &nothing))
 		return false;
-	for (uint32_t apart = 0; apart < (gpus->count > 1 ? 2 : 1); apart++) {
+	for (uint32_t own_gpus = 0; own_gpus < (gpus->count > 1 ? 2 : 1); own_gpus++) {
 		for (uint32_t r = 0; r < size; r++)
-			if (!seat_make(gpus, &gpus->seats[apart][r], &gpus->programs[apart ? r : 0]))
+			if (!kernel_rank_create(gpus, &gpus->members[own_gpus][r], &gpus->programs[own_gpus ? r : 0]))
 				return false;
 		for (uint32_t r = 0; r < size; r++)
-			addresses[r] = (uintptr_t)gpus->seats[apart][r].window.first;
+			addresses[r] = (uintptr_t)gpus->members[own_gpus][r].window.first;
 		for (uint32_t r = 0; r < size; r++)
-			if (!buffer_write(&gpus->seats[apart][r].windows, addresses))
+			if (!buffer_write(&gpus->members[own_gpus][r].windows, addresses))
 				return false;
 	}
 	return true;
@@ -118,10 +119,10 @@ bool gpus_close(struct gpus *gpus)
 {
 	bool fine = true;
 	for (uint32_t s = 0; s < 2 * WORLD; s++)
-		seat_free(&gpus->seats[s / WORLD][s % WORLD]);
+		kernel_rank_free(&gpus->members[s / WORLD][s % WORLD]);
 	buffer_free(&gpus->abort_word);
 	collet_kernel_sets_deinit(&gpus->sets);
-	collet_copy_streams_deinit(&gpus->copiers);
+	collet_copy_streams_deinit(&gpus->copy_streams);
 	for (uint32_t d = gpus->count; d-- > 0;)
 		fine = program_end(&gpus->programs[d]) && fine;
 	collet_cuda_close(&gpus->cuda);
@@ -129,50 +130,51 @@ bool gpus_close(struct gpus *gpus)
 }
 
 /* buffer_write() and buffer_read() copy whole buffers. */
-static bool write_some(const struct seat *seat, const struct buffer *buffer, const void *from, size_t bytes)
+static bool write_some(const struct kernel_rank *member, const struct buffer *buffer, const void *from, size_t bytes)
 {
-	const struct buffer part = { seat->program, true, buffer->first, bytes };
+	const struct buffer part = { member->program, true, buffer->first, bytes };
 	return buffer_write(&part, from);
 }
 
-bool seat_lay(const struct gpus *gpus, struct seat *seat, const struct row *row, uint32_t rank, uint32_t size,
-	const void *values, struct collet_plan_rank *laid, uint32_t *lanes)
+bool kernel_rank_prepare(const struct gpus *gpus, struct kernel_rank *member, const struct row *row, uint32_t rank,
+	uint32_t size, const void *values, struct collet_plan_rank *rank_arguments, uint32_t *blocks)
 {
 	const size_t element = collet_dtype_bytes(row->dtype);
-	const struct collet_plan_options taping = { (uint32_t)element, row->channels, row->quick ? 512 : PIECE_BYTES,
-		row->quick };
+	const struct collet_plan_options options = { (uint32_t)element, row->channels, row->is_ll ? 512 : PIECE_BYTES,
+		row->is_ll };
 	const struct collet_shape shape =
 		collet_shape_of(row->program->collective, rank, size, row_root(size), row->count);
 	const uint64_t bytes[] = { row_send_count(row, rank, size) * element, row_recv_count(row, rank, size) * element,
 		collet_program_scratch(row->program, &shape) * element };
 	const double scale = row_scale(rank);
-	struct collet_kernel_plan *tape;
-	if (collet_kernel_plan_build(row->program, &shape, &taping, &tape) != COLLET_OK)
+	struct collet_kernel_plan *plan;
+	if (collet_kernel_plan_build(row->program, &shape, &options, &plan) != COLLET_OK)
 		return false;
-	*laid = (struct collet_plan_rank){
-		.plan = (uintptr_t)seat->tape.first, .plan_bytes = tape->bytes,
-		.windows = (uintptr_t)seat->windows.first, .abort = (uintptr_t)gpus->abort_word.first,
-		.buffers = { (uintptr_t)(row->in_place ? seat->result.first : seat->input.first),
-			(uintptr_t)seat->result.first, (uintptr_t)seat->scratch.first },
+	*rank_arguments = (struct collet_plan_rank){
+		.plan = (uintptr_t)member->plan.first, .plan_bytes = plan->bytes,
+		.windows = (uintptr_t)member->windows.first, .abort = (uintptr_t)gpus->abort_word.first,
+		.buffers = { (uintptr_t)(row->in_place ? member->result.first : member->input.first),
+			(uintptr_t)member->result.first, (uintptr_t)member->scratch.first },
 		.bytes = { bytes[0], bytes[1], bytes[2] },
 	};
-	memcpy(&laid->scale, &scale, sizeof(scale));
-	*lanes = tape->parts * tape->channels_per_part;
-	const bool fine = bytes[2] <= 2 * ROOM && tape->bytes <= 1 << 16 &&
-		write_some(seat, &seat->tape, tape, tape->bytes) &&
-		write_some(seat, row->in_place ? &seat->result : &seat->input, values, bytes[0]);
-	free(tape);
+	memcpy(&rank_arguments->scale, &scale, sizeof(scale));
+	*blocks = plan->parts * plan->channels_per_part;
+	const bool fine = bytes[2] <= 2 * ROOM && plan->bytes <= 1 << 16 &&
+		write_some(member, &member->plan, plan, plan->bytes) &&
+		write_some(member, row->in_place ? &member->result : &member->input, values, bytes[0]);
+	free(plan);
 	return fine;
 }
 
-collet_status seat_launch(struct seat *seat, const struct collet_plan_arguments *arguments, uint32_t lanes,
-	uint32_t rows)
+collet_status kernel_rank_launch(
+	struct kernel_rank *member, const struct collet_plan_arguments *arguments, uint32_t blocks, uint32_t rows)
 {
-	collet_status status = collet_copy_stream_push_context(seat->set->cuda, seat->copier);
+	collet_status status = collet_copy_stream_push_context(member->set->cuda, member->copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_kernel_launch(seat->set, COLLET_GPU_plan, lanes, rows, arguments, seat->copier->stream);
-	collet_copy_stream_pop_context(seat->set->cuda);
+	status = collet_kernel_launch(
+		member->set, COLLET_GPU_plan, blocks, rows, arguments, member->copy_stream->stream);
+	collet_copy_stream_pop_context(member->set->cuda);
 	return status;
 }
 

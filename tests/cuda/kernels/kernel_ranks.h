@@ -1,7 +1,7 @@
 /* Ranks of one launch of the plan kernel, without communicators. Each has its memory, its window and its kernel plan on
  * a GPU, and one process launches them all. */
-#ifndef TESTS_CUDA_SEATS_H
-#define TESTS_CUDA_SEATS_H
+#ifndef TESTS_CUDA_KERNELS_KERNEL_RANKS_H
+#define TESTS_CUDA_KERNELS_KERNEL_RANKS_H
 
 #include "core/types.h"
 #include "cuda/kernels/kernel_set.h"
@@ -16,7 +16,7 @@ struct row {
 	uint64_t count;
 	collet_dtype dtype;
 	collet_op op;
-	bool quick, in_place, apart;  /* apart: each rank's launch is on its own GPU */
+	bool is_ll, in_place, own_gpus;  /* own_gpus: each rank's launch is on its own GPU */
 	uint32_t channels;
 	uint32_t jitter;             /* as in struct collet_plan_arguments */
 };
@@ -28,20 +28,20 @@ uint64_t row_recv_count(const struct row *row, uint32_t rank, uint32_t size);
 double row_scale(uint32_t rank);
 
 /* A rank's memory on one GPU, and its launches. */
-struct seat {
+struct kernel_rank {
 	const struct program *program;
-	struct collet_copy_stream *copier;
+	struct collet_copy_stream *copy_stream;
 	struct collet_kernel_set *set;
-	struct buffer window, tape, input, result, scratch, windows;
+	struct buffer window, plan, input, result, scratch, windows;
 };
 
 struct gpus {
 	struct collet_cuda cuda;
-	struct collet_copy_streams copiers;
+	struct collet_copy_streams copy_streams;
 	struct collet_kernel_sets sets;
 	struct program programs[WORLD];
 	uint32_t count;              /* number of GPUs in use */
-	struct seat seats[2][WORLD]; /* all ranks on one GPU; each on its own */
+	struct kernel_rank members[2][WORLD]; /* all ranks on one GPU; each on its own */
 	struct buffer abort_word;    /* and unused bytes behind it */
 	struct collet_window window;
 };
@@ -50,12 +50,12 @@ struct gpus {
 bool gpus_open(struct gpus *gpus, uint32_t size);
 bool gpus_close(struct gpus *gpus);
 
-/* Builds the rank's plan, and its input (row_send_count() values). laid: the kernel's arguments for the rank. */
-bool seat_lay(const struct gpus *gpus, struct seat *seat, const struct row *row, uint32_t rank, uint32_t size,
-	const void *values, struct collet_plan_rank *laid, uint32_t *lanes);
+/* Builds the rank's plan, and its input (row_send_count() values); fills in the kernel's arguments for the rank. */
+bool kernel_rank_prepare(const struct gpus *gpus, struct kernel_rank *member, const struct row *row, uint32_t rank,
+	uint32_t size, const void *values, struct collet_plan_rank *rank_arguments, uint32_t *blocks);
 /* Launches this many ranks. */
-collet_status seat_launch(struct seat *seat, const struct collet_plan_arguments *arguments, uint32_t lanes,
-	uint32_t rows);
+collet_status kernel_rank_launch(
+	struct kernel_rank *member, const struct collet_plan_arguments *arguments, uint32_t blocks, uint32_t rows);
 /* Selects an order of the blocks of a launch; 0: any. Only on the fake driver. */
 void set_schedule(uint64_t seed);
 

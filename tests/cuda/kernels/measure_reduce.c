@@ -67,25 +67,26 @@ static bool enqueue(struct bench *bench, const struct row *row)
 	void *results[BUFFERS];
 	if (!row->dtype)
 		return bench->gpu.cuda.cuMemcpyAsync((uintptr_t)bench->buffers[1].first,
-			(uintptr_t)bench->buffers[0].first, bench->bytes, bench->gpu.copier->stream) == CU_OK;
+			(uintptr_t)bench->buffers[0].first, bench->bytes, bench->gpu.copy_stream->stream) == CU_OK;
 	/* Results replace the first sources if there are as many, as in calls in place. */
 	for (uint32_t s = 0; s < row->sources; s++)
 		sources[s] = bench->buffers[s].first;
 	for (uint32_t r = 0; r < row->results; r++)
 		results[r] = bench->buffers[row->results == row->sources ? r : row->sources + r].first;
-	const struct collet_gpu_reduction fold = { *row->dtype, COLLET_SUM, 1 };
+	const struct collet_gpu_reduction reduction = { *row->dtype, COLLET_SUM, 1 };
 	const struct collet_gpu_span span = { sources, results, row->sources, row->results, NULL,
 		bench->bytes / collet_dtype_bytes(*row->dtype) };
-	return collet_gpu_spans_launch(bench->gpu.set, &fold, &span, 1, bench->gpu.copier->stream) == COLLET_OK;
+	return collet_gpu_spans_launch(bench->gpu.set, &reduction, &span, 1, bench->gpu.copy_stream->stream) ==
+	       COLLET_OK;
 }
 
 /* The best of several, after a warm-up; GB/s read and written. */
 static bool measure(struct bench *bench, const struct row *row, double *gbs)
 {
 	const struct collet_cuda *cuda = &bench->gpu.cuda;
-	const cu_stream stream = bench->gpu.copier->stream;
+	const cu_stream stream = bench->gpu.copy_stream->stream;
 	float ms = 0;
-	if (collet_copy_stream_push_context(cuda, bench->gpu.copier) != COLLET_OK)
+	if (collet_copy_stream_push_context(cuda, bench->gpu.copy_stream) != COLLET_OK)
 		return false;
 	bool fine = enqueue(bench, row) && cuda->cuEventRecord(bench->marks[0], stream) == CU_OK;
 	for (int i = 0; fine && i < REPEATS; i++)

@@ -72,23 +72,25 @@ static collet_status call(struct rank *rank, const struct row *row, const void *
 /* Runs all ranks in one launch, or in a launch each. All launches are queued before any is waited for. */
 static bool run_on_gpus(struct gpus *gpus, const struct row *row, uint32_t size, unsigned char *values)
 {
-	struct seat *seats = gpus->seats[row->apart];
+	struct kernel_rank *members = gpus->members[row->own_gpus];
 	struct collet_plan_arguments arguments[WORLD];
-	uint32_t lanes = 0;
+	uint32_t blocks = 0;
 	for (uint32_t r = 0; r < size; r++) {
 		arguments[r] = (struct collet_plan_arguments){ .op = row->op,
 			.divisor = row->op == COLLET_AVERAGE ? size : 1, .is_scaled = row->op == COLLET_PREMUL_SUM,
 			.dtype = row->dtype, .jitter = row->jitter, .window = gpus->window };
-		struct collet_plan_rank *laid = &arguments[row->apart ? r : 0].ranks[row->apart ? 0 : r];
+		struct collet_plan_rank *rank_arguments =
+			&arguments[row->own_gpus ? r : 0].ranks[row->own_gpus ? 0 : r];
 		fill(values, row, r);
-		if (!seat_lay(gpus, &seats[r], row, r, size, values, laid, &lanes))
+		if (!kernel_rank_prepare(gpus, &members[r], row, r, size, values, rank_arguments, &blocks))
 			return false;
 	}
-	for (uint32_t r = 0; r < (row->apart ? size : 1); r++)
-		if (seat_launch(&seats[r], &arguments[r], lanes, row->apart ? 1 : size) != COLLET_OK)
+	for (uint32_t r = 0; r < (row->own_gpus ? size : 1); r++)
+		if (kernel_rank_launch(&members[r], &arguments[r], blocks, row->own_gpus ? 1 : size) != COLLET_OK)
 			return false;
-	for (uint32_t r = 0; r < (row->apart ? size : 1); r++)
-		if (collet_copy_stream_synchronize(&gpus->cuda, seats[r].copier, "running a program") != COLLET_OK)
+	for (uint32_t r = 0; r < (row->own_gpus ? size : 1); r++)
+		if (collet_copy_stream_synchronize(&gpus->cuda, members[r].copy_stream, "running a program") !=
+			COLLET_OK)
 			return false;
 	return true;
 }
@@ -98,9 +100,9 @@ static void compare(struct rank *rank, const struct gpus *gpus, const struct row
 	const size_t element = collet_dtype_bytes(row->dtype);
 	char *got = malloc(ROOM);
 	for (uint32_t r = 0; r < rank->size && got; r++) {
-		const struct seat *seat = &gpus->seats[row->apart][r];
+		const struct kernel_rank *member = &gpus->members[row->own_gpus][r];
 		const size_t bytes = row_recv_count(row, r, rank->size) * element;
-		const struct buffer result = { seat->program, true, seat->result.first, bytes };
+		const struct buffer result = { member->program, true, member->result.first, bytes };
 		size_t i = 0;
 		if (!rank_check(rank, buffer_read(&result, got), "reading a result"))
 			break;
@@ -109,8 +111,8 @@ static void compare(struct rank *rank, const struct gpus *gpus, const struct row
 		rank_check(rank, i == bytes, "%s/%s/%s/%s/n%u/%llu%s%s%s/%u channels: rank %u, byte %zu differs",
 			collet_collective_name(row->program->collective), row->program->name,
 			collet_dtype_name(row->dtype), collet_op_name(row->op), rank->size,
-			(unsigned long long)row->count, row->quick ? "/quick" : "", row->in_place ? "/in place" : "",
-			row->apart ? "/apart" : "", row->channels, r, i);
+			(unsigned long long)row->count, row->is_ll ? "/ll" : "", row->in_place ? "/in place" : "",
+			row->own_gpus ? "/own GPUs" : "", row->channels, r, i);
 	}
 	free(got);
 }
@@ -159,9 +161,9 @@ static bool make_row(struct row *row, const struct gpus *gpus, uint64_t number)
 			row->count = 0;
 		/* Every program runs in every variant, with one count or another. */
 		const uint64_t mixed = number * 2654435761u >> 7;
-		row->quick = mixed & 1;
+		row->is_ll = mixed & 1;
 		row->in_place = mixed & 2 && can_be_in_place(row);
-		row->apart = mixed & 4 && gpus->count > 1;
+		row->own_gpus = mixed & 4 && gpus->count > 1;
 		row->channels = mixed & 8 ? CHANNELS : 1;
 		choose_type(row, mixed >> 4);
 		return true;
@@ -173,15 +175,15 @@ static bool row_runs(const struct row *row, uint32_t size, const struct gpus *gp
 {
 	const struct collet_shape shape =
 		collet_shape_of(row->program->collective, 0, size, row_root(size), row->count);
-	const uint32_t lanes = collet_program_part_count(row->program, &shape) * row->channels;
-	const uint32_t resident = gpus->seats[0][0].set->resident_blocks[COLLET_GPU_plan];
-	return collet_program_fits(row->program, &shape) && lanes * (row->apart ? 1 : size) <= resident;
+	const uint32_t blocks = collet_program_part_count(row->program, &shape) * row->channels;
+	const uint32_t resident = gpus->members[0][0].set->resident_blocks[COLLET_GPU_plan];
+	return collet_program_fits(row->program, &shape) && blocks * (row->own_gpus ? 1 : size) <= resident;
 }
 
 /* Rows for which block orders are tried: small ones, with all ranks in one launch. */
 static bool is_small(const struct row *row)
 {
-	return !row->apart && row->count <= 701 && row->count != 5 &&
+	return !row->own_gpus && row->count <= 701 && row->count != 5 &&
 		(row->program->collective == COLLET_ALLREDUCE || row->program->collective == COLLET_ALLTOALL ||
 			row->program->collective == COLLET_BROADCAST);
 }
@@ -295,37 +297,37 @@ static void every_order_of_blocks_gives_the_same(void **state)
 /* ---- Aborting ---- */
 
 /* Rank 0 alone is launched: it waits for the other until it is aborted. */
-static void give_up(struct gpus *gpus, bool quick)
+static void give_up(struct gpus *gpus, bool is_ll)
 {
 	const struct row row = { .program = collet_program_find(COLLET_ALLREDUCE, "two_shot"), .count = 701,
-		.dtype = COLLET_F32, .op = COLLET_SUM, .quick = quick, .channels = CHANNELS };
-	struct seat *seat = &gpus->seats[0][0];
+		.dtype = COLLET_F32, .op = COLLET_SUM, .is_ll = is_ll, .channels = CHANNELS };
+	struct kernel_rank *member = &gpus->members[0][0];
 	struct collet_plan_arguments arguments = { .op = row.op, .divisor = 1, .dtype = row.dtype,
 		.window = gpus->window };
 	cu_stream other;
-	uint32_t lanes;
+	uint32_t blocks;
 	unsigned char *values = malloc(ROOM);
 	assert_non_null(values);
 	fill(values, &row, 0);
-	assert_true(seat_lay(gpus, seat, &row, 0, 2, values, &arguments.ranks[0], &lanes));
+	assert_true(kernel_rank_prepare(gpus, member, &row, 0, 2, values, &arguments.ranks[0], &blocks));
 	free(values);
-	assert_int_equal(seat_launch(seat, &arguments, lanes, 1), COLLET_OK);
+	assert_int_equal(kernel_rank_launch(member, &arguments, blocks, 1), COLLET_OK);
 	assert_int_equal(collet_cuda_create_stream(&gpus->cuda, &other), CU_OK);
-	assert_int_equal(gpus->cuda.cuStreamQuery(seat->copier->stream), CU_NOT_READY);
+	assert_int_equal(gpus->cuda.cuStreamQuery(member->copy_stream->stream), CU_NOT_READY);
 	const cu_pointer word = (uintptr_t)gpus->abort_word.first;
 	assert_int_equal(gpus->cuda.cuStreamWriteValue32(other, word, 1, 0), CU_OK);
-	assert_int_equal(collet_copy_stream_synchronize(&gpus->cuda, seat->copier, "giving up"), COLLET_OK);
+	assert_int_equal(collet_copy_stream_synchronize(&gpus->cuda, member->copy_stream, "giving up"), COLLET_OK);
 	assert_int_equal(gpus->cuda.cuStreamWriteValue32(other, word, 0, 0), CU_OK);
 	assert_int_equal(gpus->cuda.cuStreamSynchronize(other), CU_OK);
 	assert_int_equal(gpus->cuda.cuStreamDestroy(other), CU_OK);
 }
 
-static void who_waits_in_vain_gives_up_when_told(void **state)
+static void an_abort_ends_a_wait(void **state)
 {
-	for (int quick = 0; quick < 2; quick++) {
+	for (int is_ll = 0; is_ll < 2; is_ll++) {
 		struct gpus gpus;
 		assert_true(gpus_open(&gpus, 2));
-		give_up(&gpus, quick);
+		give_up(&gpus, is_ll);
 		assert_true(gpus_close(&gpus));
 	}
 }
@@ -335,7 +337,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest anywhere[] = {
 		cmocka_unit_test(every_program_gives_what_it_gives_on_the_host),
 		cmocka_unit_test(delays_around_flags_change_nothing),
-		cmocka_unit_test(who_waits_in_vain_gives_up_when_told),
+		cmocka_unit_test(an_abort_ends_a_wait),
 	};
 	const struct CMUnitTest fake[] = { cmocka_unit_test(every_order_of_blocks_gives_the_same) };
 	struct program program;

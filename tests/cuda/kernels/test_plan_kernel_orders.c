@@ -155,7 +155,7 @@ static void table_clear(struct table *table, bool left)
 {
 	const uint64_t bit = left ? UINT64_C(1) << LAST : 0;
 	for (uint32_t r = 0; r < RANKS; r++) {
-		zero(&table->gpus.seats[0][r].window);
+		zero(&table->gpus.members[0][r].window);
 		zero(&table->done[r]);
 	}
 	zero(&table->gpus.abort_word);
@@ -167,33 +167,33 @@ static uint32_t value(uint32_t rank, uint64_t launch, uint64_t i)
 	return (rank + 1) * 2654435761u + (uint32_t)launch * 40503u + (uint32_t)i * 2246822519u;
 }
 
-static struct row row_of(const char *program, uint64_t count, bool quick, uint32_t channels)
+static struct row row_of(const char *program, uint64_t count, bool is_ll, uint32_t channels)
 {
 	return (struct row){ .program = collet_program_find(COLLET_ALLREDUCE, program), .count = count,
-		.dtype = COLLET_U32, .op = COLLET_SUM, .quick = quick, .channels = channels };
+		.dtype = COLLET_U32, .op = COLLET_SUM, .is_ll = is_ll, .channels = channels };
 }
 
 /* Sets up one rank of the launch, except for its flags. */
-static uint32_t lay(struct table *table, struct collet_plan_arguments *arguments, const struct row *row,
+static uint32_t prepare(struct table *table, struct collet_plan_arguments *arguments, const struct row *row,
 	uint32_t rank, uint64_t launch)
 {
-	uint32_t lanes;
+	uint32_t blocks;
 	for (uint64_t i = 0; i < row->count; i++)
 		table->values[i] = value(rank, launch, i);
-	assert_true(seat_lay(&table->gpus, &table->gpus.seats[0][rank], row, rank, RANKS, table->values,
-		&arguments->ranks[rank], &lanes));
-	return lanes;
+	assert_true(kernel_rank_prepare(&table->gpus, &table->gpus.members[0][rank], row, rank, RANKS, table->values,
+		&arguments->ranks[rank], &blocks));
+	return blocks;
 }
 
-static void run(struct table *table, const struct collet_plan_arguments *arguments, uint32_t lanes,
+static void run(struct table *table, const struct collet_plan_arguments *arguments, uint32_t blocks,
 	uint32_t launched, uint64_t seed)
 {
-	struct seat *seat = &table->gpus.seats[0][0];
+	struct kernel_rank *member = &table->gpus.members[0][0];
 	set_schedule(seed);
 	setenv("FAKE_CUDA_THREADS", seed / OFTEN % 3 ? "1" : "3", 1);
-	assert_int_equal(seat_launch(seat, arguments, lanes, launched), COLLET_OK);
+	assert_int_equal(kernel_rank_launch(member, arguments, blocks, launched), COLLET_OK);
 	const collet_status status =
-		collet_copy_stream_synchronize(&table->gpus.cuda, seat->copier, "running a program");
+		collet_copy_stream_synchronize(&table->gpus.cuda, member->copy_stream, "running a program");
 	set_schedule(0);
 	if (status != COLLET_OK)
 		fail_msg("schedule %llu: %s", (unsigned long long)seed, collet_last_error());
@@ -202,8 +202,8 @@ static void run(struct table *table, const struct collet_plan_arguments *argumen
 static void check_sums(struct table *table, const char *name, uint64_t seed, uint64_t launch, uint64_t count)
 {
 	for (uint32_t r = 0; r < RANKS; r++) {
-		const struct seat *seat = &table->gpus.seats[0][r];
-		const struct buffer result = { seat->program, true, seat->result.first, count * sizeof(uint32_t) };
+		const struct kernel_rank *member = &table->gpus.members[0][r];
+		const struct buffer result = { member->program, true, member->result.first, count * sizeof(uint32_t) };
 		assert_true(buffer_read(&result, table->values));
 		for (uint64_t i = 0; i < count; i++) {
 			uint32_t sum = 0;
@@ -228,24 +228,25 @@ static void launch_ending(
 	struct table *table, const struct ending *ending, const struct row *row, uint64_t launch, uint64_t seed)
 {
 	struct collet_plan_arguments arguments = arguments_of(table);
-	uint32_t lanes = 0;
+	uint32_t blocks = 0;
 	for (uint32_t r = 0; r < ending->launched; r++) {
 		struct row own = *row;
-		struct collet_plan_rank *laid = &arguments.ranks[r];
+		struct collet_plan_rank *rank_arguments = &arguments.ranks[r];
 		own.count = r == LAST ? ending->last_count : row->count;
-		const uint32_t these = lay(table, &arguments, &own, r, launch);
-		lanes = these > lanes ? these : lanes;
-		laid->left_ranks = (uintptr_t)table->left.first;
-		laid->timeout_ns = ending->timeout_ns;
-		laid->signature = !ending->signs ? 0 : ending->other_call && r == LAST ? 8 : 7;
-		laid->done = (uintptr_t)table->done[r].first;
-		laid->ticket = launch + 1;
+		const uint32_t these = prepare(table, &arguments, &own, r, launch);
+		blocks = these > blocks ? these : blocks;
+		rank_arguments->left_ranks = (uintptr_t)table->left.first;
+		rank_arguments->timeout_ns = ending->timeout_ns;
+		rank_arguments->signature = !ending->signs ? 0 : ending->other_call && r == LAST ? 8 : 7;
+		rank_arguments->done = (uintptr_t)table->done[r].first;
+		rank_arguments->ticket = launch + 1;
 		if (r == LAST && ending->news != NONE) {
-			laid->done = ending->news == HAS_LEFT ? laid->left_ranks : laid->abort;
-			laid->ticket = ending->news == HAS_LEFT ? UINT64_C(1) << LAST : STOPPED;
+			rank_arguments->done =
+				ending->news == HAS_LEFT ? rank_arguments->left_ranks : rank_arguments->abort;
+			rank_arguments->ticket = ending->news == HAS_LEFT ? UINT64_C(1) << LAST : STOPPED;
 		}
 	}
-	run(table, &arguments, lanes, ending->launched, seed);
+	run(table, &arguments, blocks, ending->launched, seed);
 }
 
 static void check_reason(const struct table *table, const struct ending *ending, uint64_t seed)
@@ -265,12 +266,13 @@ static void check_counts(const struct table *table, const struct ending *ending,
 {
 	const struct collet_window *window = &table->gpus.window;
 	for (uint32_t r = 0; r < ending->launched; r++) {
-		const struct seat *seat = &table->gpus.seats[0][r];
+		const struct kernel_rank *member = &table->gpus.members[0][r];
 		uint64_t told, word[2];
 		for (int i = 0; i < 2; i++) {
 			const uint64_t at = collet_window_word_at(
 				window, i ? COLLET_WINDOW_ENDED_CHANNELS : COLLET_WINDOW_LAUNCHES, 0, 0);
-			const struct buffer part = { seat->program, true, seat->window.first + at, sizeof(word[i]) };
+			const struct buffer part = { member->program, true, member->window.first + at,
+				sizeof(word[i]) };
 			assert_true(buffer_read(&part, &word[i]));
 		}
 		assert_int_equal(word[0], launches);
@@ -339,13 +341,13 @@ static void a_complaint_comes_before_the_end(void **state)
 		table_clear(&table, false);
 		for (uint32_t i = 0; i < 2; i++) {
 			struct collet_plan_arguments arguments = arguments_of(&table);
-			const uint32_t lanes = lay(&table, &arguments, &row, order[i], 0);
-			struct collet_plan_rank *laid = &arguments.ranks[0];
-			*laid = arguments.ranks[order[i]];
-			laid->signature = 7 + i;
-			laid->done = i ? laid->abort : 0;
-			laid->ticket = STOPPED;
-			run(&table, &arguments, lanes, 1, first_seed() + OFTEN * s + i);
+			const uint32_t blocks = prepare(&table, &arguments, &row, order[i], 0);
+			struct collet_plan_rank *rank_arguments = &arguments.ranks[0];
+			*rank_arguments = arguments.ranks[order[i]];
+			rank_arguments->signature = 7 + i;
+			rank_arguments->done = i ? rank_arguments->abort : 0;
+			rank_arguments->ticket = STOPPED;
+			run(&table, &arguments, blocks, 1, first_seed() + OFTEN * s + i);
 		}
 		assert_true(buffer_read(&table.gpus.abort_word, &word));
 		if (word != STOPPED)
@@ -365,20 +367,20 @@ static void set_numbers(struct table *table, uint64_t number)
 	const struct collet_window *window = &table->gpus.window;
 	for (uint32_t i = 0; i < 4 * RANKS * window->channels; i++)
 		for (uint32_t r = 0; r < RANKS; r++) {
-			const struct seat *seat = &table->gpus.seats[0][r];
+			const struct kernel_rank *member = &table->gpus.members[0][r];
 			const uint64_t at = collet_window_word_at(
 				window, words[i % 4], i / 4 / RANKS, i / 4 % RANKS);
-			const struct buffer word = { seat->program, true, seat->window.first + at, sizeof(number) };
+			const struct buffer word = { member->program, true, member->window.first + at, sizeof(number) };
 			assert_true(buffer_write(&word, &number));
 		}
 }
 
 static uint64_t sent_number(const struct table *table)
 {
-	const struct seat *seat = &table->gpus.seats[0][0];
+	const struct kernel_rank *member = &table->gpus.members[0][0];
 	const uint64_t at = collet_window_word_at(&table->gpus.window, COLLET_WINDOW_SENT, 0, 1);
 	uint64_t number;
-	const struct buffer word = { seat->program, true, seat->window.first + at, sizeof(number) };
+	const struct buffer word = { member->program, true, member->window.first + at, sizeof(number) };
 	assert_true(buffer_read(&word, &number));
 	return number;
 }
@@ -388,10 +390,10 @@ static void sum_often(struct table *table, uint64_t count, uint64_t launches, ui
 	const struct row row = row_of("direct", count, true, 1);
 	for (uint64_t launch = 0; launch < launches; launch++) {
 		struct collet_plan_arguments arguments = arguments_of(table);
-		uint32_t lanes = 0;
+		uint32_t blocks = 0;
 		for (uint32_t r = 0; r < RANKS; r++)
-			lanes = lay(table, &arguments, &row, r, launch + count);
-		run(table, &arguments, lanes, RANKS, seed + launch);
+			blocks = prepare(table, &arguments, &row, r, launch + count);
+		run(table, &arguments, blocks, RANKS, seed + launch);
 		check_sums(table, "numbers", seed, launch + count, count);
 	}
 }

@@ -157,8 +157,8 @@ static void run_row(struct loaded *gpu, struct row *row, const struct buffer *so
 		spans[s] = (struct collet_gpu_span){ from[s], to[s], span->sources, span->results,
 			row->op == COLLET_PREMUL_SUM ? span->scales : NULL, span->count };
 	}
-	const struct collet_gpu_reduction fold = { row->dtype, row->op, row->average_of };
-	assert_int_equal(loaded_fold(gpu, &fold, spans, row->span_count), COLLET_OK);
+	const struct collet_gpu_reduction reduction = { row->dtype, row->op, row->average_of };
+	assert_int_equal(loaded_reduce(gpu, &reduction, spans, row->span_count), COLLET_OK);
 	assert_true(buffer_read(results, got));
 	for (size_t i = 0; i < POOL; i++)
 		if (got[i] != row->expected[i])
@@ -166,7 +166,7 @@ static void run_row(struct loaded *gpu, struct row *row, const struct buffer *so
 				collet_op_name(row->op), row->average_of, i, got[i], row->expected[i]);
 }
 
-static void every_fold_gives_what_the_host_gives(void **state)
+static void every_reduction_gives_what_the_host_gives(void **state)
 {
 	struct loaded gpu;
 	struct row row;
@@ -216,11 +216,11 @@ static void a_large_span_is_shared_among_blocks(void **state)
 	const void *sources[] = { buffers[0].first, buffers[1].first };
 	void *result[] = { buffers[2].first }, *both[] = { buffers[0].first, buffers[1].first };
 	const void *sum[] = { buffers[2].first };
-	const struct collet_gpu_reduction fold = { COLLET_F32, COLLET_SUM, 1 };
+	const struct collet_gpu_reduction reduction = { COLLET_F32, COLLET_SUM, 1 };
 	const struct collet_gpu_span span = { sources, result, 2, 1, NULL, COUNT };
 	const struct collet_gpu_span copy = { sum, both, 1, 2, NULL, COUNT };
-	assert_int_equal(loaded_fold(&gpu, &fold, &span, 1), COLLET_OK);
-	assert_int_equal(loaded_fold(&gpu, &fold, &copy, 1), COLLET_OK);
+	assert_int_equal(loaded_reduce(&gpu, &reduction, &span, 1), COLLET_OK);
+	assert_int_equal(loaded_reduce(&gpu, &reduction, &copy, 1), COLLET_OK);
 	for (uint32_t b = 0; b < 3; b++) {
 		float *got = values + (size_t)2 * COUNT;
 		assert_true(buffer_read(&buffers[b], got));
@@ -236,7 +236,7 @@ static void a_large_span_is_shared_among_blocks(void **state)
 }
 
 /* Swaps of blocks at addresses of any alignment; every third copies to another place. */
-static void blocks_change_places(void **state)
+static void blocks_are_swapped(void **state)
 {
 	enum { BLOCKS = 70, ROOM = 1200 };
 	struct loaded gpu;
@@ -269,8 +269,8 @@ static void blocks_change_places(void **state)
 			given[away + i] = second;
 		}
 	}
-	const struct collet_gpu_reduction fold = { COLLET_U8, COLLET_SUM, 1 };
-	assert_int_equal(loaded_fold(&gpu, &fold, spans, BLOCKS), COLLET_OK);
+	const struct collet_gpu_reduction reduction = { COLLET_U8, COLLET_SUM, 1 };
+	assert_int_equal(loaded_reduce(&gpu, &reduction, spans, BLOCKS), COLLET_OK);
 	assert_true(buffer_read(&buffer, got));
 	assert_memory_equal(got, given, 3 * BLOCKS * ROOM);
 	buffer_free(&buffer);
@@ -310,7 +310,7 @@ static void kernels_that_do_not_load_are_a_reason(void **state)
 }
 
 /* As drivers do, so that the library's launches are known to be within the limits. */
-static void what_is_beyond_a_launchs_limits_is_refused(void **state)
+static void launches_beyond_the_limits_are_refused(void **state)
 {
 	static const struct {
 		unsigned int columns, rows, threads, shared_bytes;
@@ -324,7 +324,7 @@ static void what_is_beyond_a_launchs_limits_is_refused(void **state)
 	assert_true(loaded_start(&gpu, 0));
 	assert_int_equal(loaded_load(&gpu), COLLET_OK);
 	const cu_function function = gpu.set->functions[0];
-	const cu_stream stream = gpu.copier->stream;
+	const cu_stream stream = gpu.copy_stream->stream;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_int_equal(gpu.cuda.cuLaunchKernel(function, rows[i].columns, rows[i].rows, 1, rows[i].threads,
 					 1, 1, rows[i].shared_bytes, stream, arguments, NULL), CU_INVALID_VALUE);
@@ -339,7 +339,7 @@ static void what_is_beyond_a_launchs_limits_is_refused(void **state)
 }
 
 /* After that the driver frees nothing of the context: everything stays reachable for a leak check. */
-static void a_source_that_is_nowhere_spoils_the_stream(void **state)
+static void a_freed_source_breaks_the_stream(void **state)
 {
 	static struct loaded gpu;
 	static struct buffer buffer;
@@ -348,23 +348,23 @@ static void a_source_that_is_nowhere_spoils_the_stream(void **state)
 	assert_true(buffer_make(&buffer, &gpu.program, true, 399));
 	const void *sources[] = { buffer.first, buffer.first };
 	void *results[] = { buffer.first };
-	const struct collet_gpu_reduction fold = { COLLET_F32, COLLET_SUM, 1 };
+	const struct collet_gpu_reduction reduction = { COLLET_F32, COLLET_SUM, 1 };
 	const struct collet_gpu_span span = { sources, results, 2, 1, NULL, 101 };
-	assert_int_equal(loaded_fold(&gpu, &fold, &span, 1), COLLET_ERR_SYSTEM);
+	assert_int_equal(loaded_reduce(&gpu, &reduction, &span, 1), COLLET_ERR_SYSTEM);
 	assert_non_null(strstr(collet_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest anywhere[] = {
-		cmocka_unit_test(every_fold_gives_what_the_host_gives),
+		cmocka_unit_test(every_reduction_gives_what_the_host_gives),
 		cmocka_unit_test(a_large_span_is_shared_among_blocks),
-		cmocka_unit_test(blocks_change_places),
+		cmocka_unit_test(blocks_are_swapped),
 	};
 	const struct CMUnitTest fake[] = {
 		cmocka_unit_test(kernels_that_do_not_load_are_a_reason),
-		cmocka_unit_test(what_is_beyond_a_launchs_limits_is_refused),
-		cmocka_unit_test(a_source_that_is_nowhere_spoils_the_stream),
+		cmocka_unit_test(launches_beyond_the_limits_are_refused),
+		cmocka_unit_test(a_freed_source_breaks_the_stream),
 	};
 	struct program program;
 	if (!program_start(&program, 0)) {

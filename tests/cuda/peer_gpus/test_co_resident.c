@@ -55,7 +55,7 @@ static bool run_row(struct gpu *gpu, collet_comm *host, const struct row *row, u
 	static const char *const algorithms[] = { NULL, "direct", "tree", "two_shot" };
 	const bool all_on_gpu = mixed & 3;
 	const uint64_t own = rows_mix(mixed, gpu->rank->rank);
-	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1),
+	const struct call_mode mode = { .send_on_gpu = all_on_gpu || (own & 1),
 		.recv_on_gpu = all_on_gpu || (own & 2),
 		.in_place = own & 4,
 		.request = (own & 24) == 8,
@@ -64,7 +64,7 @@ static bool run_row(struct gpu *gpu, collet_comm *host, const struct row *row, u
 		.host = host,
 		.algorithm = call_infos[row->call].reduces ? row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] :
 								"direct" : NULL };
-	return row_matches_host(gpu->rank, &gpu->program, row, &way);
+	return row_matches_host(gpu->rank, &gpu->program, row, &mode);
 }
 
 static void all_rows(struct rank *rank)
@@ -179,12 +179,12 @@ static void graphs_are_launched_again_and_again(void **state)
 
 /* ---- Call paths and room for kernels ---- */
 
-static void check_plan(struct rank *rank, uint64_t count, const char *way)
+static void check_plan(struct rank *rank, uint64_t count, const char *call_path)
 {
 	collet_plan plan;
 	if (rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", count, COLLET_U32, COLLET_SUM, 0, NULL, &plan),
 		    "plan"))
-		rank_check(rank, plan.gpu_path && strcmp(plan.gpu_path, way) == 0, "%llu go the way \"%s\"",
+		rank_check(rank, plan.gpu_path && strcmp(plan.gpu_path, call_path) == 0, "%llu take the path \"%s\"",
 			(unsigned long long)count, plan.gpu_path ? plan.gpu_path : "none");
 }
 
@@ -247,7 +247,7 @@ static void no_kernels(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_may_not_run_side_by_side_is_the_leaders(void **state)
+static void kernels_that_cannot_run_together_are_the_leaders(void **state)
 {
 	static const struct {
 		const char *name, *value;
@@ -424,7 +424,7 @@ static void lose(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void whoever_is_lost_ends_the_call_of_all(void **state)
+static void a_lost_rank_ends_the_call_of_all(void **state)
 {
 	static const struct loss losses[] = {
 		{ ABORTS, false, COLLET_ERR_ABORTED },
@@ -506,12 +506,12 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(graphs_are_launched_again_and_again),
 		cmocka_unit_test(short_calls_wait_for_no_long_ones),
-		cmocka_unit_test(what_may_not_run_side_by_side_is_the_leaders),
+		cmocka_unit_test(kernels_that_cannot_run_together_are_the_leaders),
 		cmocka_unit_test(there_is_room_for_so_many_kernels),
 		cmocka_unit_test(short_calls_are_refused_the_legacy_stream),
 		cmocka_unit_test(streams_that_wait_for_each_other_end_at_the_deadline),
 		cmocka_unit_test(what_a_rank_called_is_known_when_it_has_left),
-		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(a_lost_rank_ends_the_call_of_all),
 		cmocka_unit_test(no_kernel_keeps_another_rank_from_calling),
 		cmocka_unit_test(every_call_gives_what_the_host_gives),
 	};

@@ -94,7 +94,7 @@ static void leave(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void who_waits_for_one_that_leaves_is_told(void **state)
+static void a_rank_that_waits_for_one_that_leaves_is_told(void **state)
 {
 	static const struct waiting rows[] = {
 		{ "host/blocking", RANKS_PROCESSES, 0, BLOCKING, false },
@@ -120,7 +120,7 @@ static void who_waits_for_one_that_leaves_is_told(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_waits_for_one_that_leaves_is_told),
+		cmocka_unit_test(a_rank_that_waits_for_one_that_leaves_is_told),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,7 @@ static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)
 {
 	const bool all_on_gpu = mixed & 3;
 	const uint64_t own = rows_mix(mixed, gpu->rank->rank);
-	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1),
+	const struct call_mode mode = { .send_on_gpu = all_on_gpu || (own & 1),
 		.recv_on_gpu = all_on_gpu || (own & 2),
 		.in_place = own & 4,
 		.request = (own & 24) == 8,
@@ -77,7 +77,7 @@ static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)
 		.streams = &gpu->cuda,
 		.host = gpu->host,
 		.algorithm = algorithm_of(row, mixed) };
-	return row_matches_host(gpu->rank, &gpu->program, row, &way);
+	return row_matches_host(gpu->rank, &gpu->program, row, &mode);
 }
 
 static void all_rows(struct rank *rank)
@@ -180,7 +180,7 @@ static void fail_once(struct rank *rank)
 	end(&gpu);
 }
 
-static void where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host(void **state)
+static void without_peer_access_all_calls_are_staged(void **state)
 {
 	static const char *const failures[] = {
 		"cuMemCreate:1:2",
@@ -250,7 +250,7 @@ static void lose(struct rank *rank)
 	end(&gpu);
 }
 
-static void whoever_is_lost_ends_the_call_of_all(void **state)
+static void a_lost_rank_ends_the_call_of_all(void **state)
 {
 	static const struct loss losses[] = {
 		{ DIES, COLLET_ERR_PEER_LOST },
@@ -431,8 +431,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_v_form_is_not_taken_for_the_plain_form_before_it),
-		cmocka_unit_test(where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host),
-		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(without_peer_access_all_calls_are_staged),
+		cmocka_unit_test(a_lost_rank_ends_the_call_of_all),
 		cmocka_unit_test(a_gpu_that_faults_ends_the_call_of_all),
 		cmocka_unit_test(a_gpu_that_has_faulted_is_not_waited_for),
 		cmocka_unit_test(a_part_of_the_ranks_has_its_own_windows),

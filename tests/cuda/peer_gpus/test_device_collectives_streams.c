@@ -111,7 +111,7 @@ static void take_turns(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void calls_are_made_in_order_on_whatever_streams(void **state)
+static void calls_run_in_order_on_any_streams(void **state)
 {
 	static const struct ranks_options worlds[] = {
 		{ .size = 3, .transport = "shm", .bare = true },
@@ -198,7 +198,7 @@ static void do_all_meanwhile(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_is_done_meanwhile_spoils_no_capture(void **state)
+static void other_work_invalidates_no_capture(void **state)
 {
 	static const struct ranks_options worlds[] = {
 		{ .size = 3, .transport = "shm", .bare = true },
@@ -335,7 +335,7 @@ static void wait_in_vain(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void a_kernel_that_waits_in_vain_leaves(void **state)
+static void a_kernel_that_waits_in_vain_ends(void **state)
 {
 	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
 	ranks_must_pass(&options, wait_in_vain);
@@ -362,7 +362,7 @@ static void disagree(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void who_calls_something_else_is_found_out(void **state)
+static void a_rank_that_calls_something_else_is_found_out(void **state)
 {
 	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
 	ranks_must_pass(&options, disagree);
@@ -392,7 +392,7 @@ static void leave_early(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void whoever_ends_a_communicator_leaves_streams_going(void **state)
+static void the_end_of_a_communicator_leaves_streams_going(void **state)
 {
 	for (int aborts = 0; aborts < 2; aborts++) {
 		const bool context = aborts;
@@ -406,15 +406,15 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(graphs_are_launched_again_and_again),
-		cmocka_unit_test(calls_are_made_in_order_on_whatever_streams),
+		cmocka_unit_test(calls_run_in_order_on_any_streams),
 		cmocka_unit_test(calls_in_branches_of_a_graph_are_made_in_order),
-		cmocka_unit_test(what_is_done_meanwhile_spoils_no_capture),
+		cmocka_unit_test(other_work_invalidates_no_capture),
 		cmocka_unit_test(buffers_may_be_another_gpus),
 		cmocka_unit_test(a_forked_child_leaves_kernels_alone),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_graph_stuck),
-		cmocka_unit_test(a_kernel_that_waits_in_vain_leaves),
-		cmocka_unit_test(who_calls_something_else_is_found_out),
-		cmocka_unit_test(whoever_ends_a_communicator_leaves_streams_going),
+		cmocka_unit_test(a_kernel_that_waits_in_vain_ends),
+		cmocka_unit_test(a_rank_that_calls_something_else_is_found_out),
+		cmocka_unit_test(the_end_of_a_communicator_leaves_streams_going),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,7 +103,7 @@ static void one_wrong_bit_is_found_out(void **state)
 
 /* ---- GPUs that write to each other ---- */
 
-enum place { ALL, WORDS, QUICK_SLOTS, SLOTS };
+enum place { ALL, WORDS, LL_SLOTS, SLOTS };
 
 struct write_row {
 	const char *name;
@@ -118,20 +118,20 @@ struct write_row {
 /* Describes it in the format of FAKE_CUDA_ASTRAY. */
 static bool describe(const struct write_row *row, const struct collet_window *window, char text[64])
 {
-	enum { PAGE = 4096, LANE = 1 };
-	const bool words = row->place == WORDS, quick = row->place == QUICK_SLOTS;
-	const uint32_t lane = quick ? 0 : LANE;
-	const uint64_t first = words ? 0 : collet_window_slot_at(window, quick, lane, 0, 0);
+	enum { PAGE = 4096, CHANNEL = 1 };
+	const bool words = row->place == WORDS, is_ll = row->place == LL_SLOTS;
+	const uint32_t channel = is_ll ? 0 : CHANNEL;
+	const uint64_t first = words ? 0 : collet_window_slot_at(window, is_ll, channel, 0, 0);
 	const uint64_t end =
-		words ? collet_window_words(window) : collet_window_slot_at(window, quick, lane + 1, 0, 0);
+		words ? collet_window_words(window) : collet_window_slot_at(window, is_ll, channel + 1, 0, 0);
 	snprintf(text, 64, "writes:%llu:%llu", (unsigned long long)first, (unsigned long long)(end - first));
 	if (row->place == ALL)
 		text[strlen("writes")] = '\0';
-	return window->channels > LANE && first % PAGE == 0 && end % PAGE == 0;
+	return window->channels > CHANNEL && first % PAGE == 0 && end % PAGE == 0;
 }
 
 /* The fake driver's UUIDs repeat one byte. */
-static const char *gpu_of(uint32_t rank, char name[64])
+static const char *gpu_name(uint32_t rank, char name[64])
 {
 	int used = 0;
 	for (uint32_t i = 0; i < 16; i++)
@@ -156,10 +156,10 @@ static void check_complaint(struct rank *rank, const struct write_row *row, cons
 	if (two)
 		snprintf(whose, sizeof(whose), "of 16384 words that GPUs write");
 	else
-		snprintf(whose, sizeof(whose), "what rank %u's GPU (GPU-%s) writes", from, gpu_of(from, name));
+		snprintf(whose, sizeof(whose), "what rank %u's GPU (GPU-%s) writes", from, gpu_name(from, name));
 	snprintf(complaint, sizeof(complaint),
 		"collectives of ranks with GPUs go by way of the host: cuda: %s to rank %u's (GPU-%s) %s; %s\n", whose,
-		rank->rank, gpu_of(rank->rank, own), two ? row->two : row->words, hint);
+		rank->rank, gpu_name(rank->rank, own), two ? row->two : row->words, hint);
 	rank_check(rank, strstr(text, complaint) != NULL, "%s: it has logged: %s and not: %s", row->name, text,
 		complaint);
 }
@@ -207,8 +207,8 @@ static void writes_to_other_gpus_that_do_not_arrive_are_found_out(void **state)
 	static const struct write_row rows[] = {
 		{ "nothing arrives", 2, 2, ALL, false, "is not there", NULL },
 		{ "no numbers do", 2, 2, WORDS, true, "has not come in 10 s", NULL },
-		{ "nothing short does", 2, 2, QUICK_SLOTS, true, "has not come in 10 s", NULL },
-		{ "one lane does not", 2, 2, SLOTS, false, "is missing from 4096 of 32768 words", NULL },
+		{ "nothing short does", 2, 2, LL_SLOTS, true, "has not come in 10 s", NULL },
+		{ "one channel does not", 2, 2, SLOTS, false, "is missing from 4096 of 32768 words", NULL },
 		{ "of one rank of four", 4, 8, SLOTS, false, lost, NULL },
 		{ "of two ranks", 4, 12, SLOTS, false, lost, "4096 are wrong" },
 	};

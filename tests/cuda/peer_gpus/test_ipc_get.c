@@ -60,14 +60,14 @@ static collet_status pass_on(struct gpu *gpu, struct buffer *sent, size_t at, si
 	return status;
 }
 
-static bool pass_right(struct gpu *gpu, struct buffer *sent, size_t at, size_t bytes, uint32_t seed, bool pulled)
+static bool pass_right(struct gpu *gpu, struct buffer *sent, size_t at, size_t bytes, uint32_t seed, bool is_direct)
 {
 	const uint64_t before = rank_received(gpu->rank, "cuda_ipc");
 	if (!rank_ok(gpu->rank, pass_on(gpu, sent, at, bytes, seed), "passing on"))
 		return false;
 	const uint64_t came = rank_received(gpu->rank, "cuda_ipc") - before;
-	return rank_check(
-		gpu->rank, came == pulled, "%s: %u messages pulled", gpu->rank->report->doing, (unsigned)came);
+	return rank_check(gpu->rank, came == is_direct, "%s: %u messages from GPU to GPU", gpu->rank->report->doing,
+		(unsigned)came);
 }
 
 /* The context of a run's options. */
@@ -175,7 +175,7 @@ static void lose_descriptors(struct rank *rank)
 	opened->max_count = 8;
 	rank_doing(rank, "not open any more");
 	pass_right(&gpu, &sent, 5, BYTES - 5, 3, false);
-	rank_doing(rank, "shown again");
+	rank_doing(rank, "sent again");
 	pass_right(&gpu, &sent, 5, BYTES - 5, 4, true);
 	rank_ok(rank, collet_mem_free(rank->comm, memory), "freeing");
 	gpu_end(&gpu);
@@ -235,7 +235,7 @@ static void fail_there(struct rank *rank)
 	close(log);
 }
 
-static void what_cannot_be_opened_comes_by_way_of_the_host(void **state)
+static void memory_that_cannot_be_opened_is_staged(void **state)
 {
 	static const char from[] = "messages from rank 0 by way of the host, and not from its GPU to this one's";
 	static const struct world worlds[] = {
@@ -430,7 +430,7 @@ static void lose_one(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void whoever_is_lost_ends_it(void **state)
+static void a_lost_rank_ends_it(void **state)
 {
 	static const struct lost rows[] = {
 		{ true, true, DIES }, { false, true, DIES }, { false, false, DIES }, { true, true, ABORTS },
@@ -457,11 +457,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(any_bytes_of_an_allocation_are_copied),
 		cmocka_unit_test(no_more_is_kept_open_than_there_is_room_for),
 		cmocka_unit_test(a_descriptor_that_is_lost_is_sent_again),
-		cmocka_unit_test(what_cannot_be_opened_comes_by_way_of_the_host),
+		cmocka_unit_test(memory_that_cannot_be_opened_is_staged),
 		cmocka_unit_test(a_driver_that_dies_behind_a_copy_is_named_on_both_ranks),
 		cmocka_unit_test(a_gpu_that_reads_wrong_is_found_out_before_the_first_message),
 		cmocka_unit_test(by_way_of_the_host_is_what_may_be_asked_for),
-		cmocka_unit_test(whoever_is_lost_ends_it),
+		cmocka_unit_test(a_lost_rank_ends_it),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

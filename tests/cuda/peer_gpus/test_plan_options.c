@@ -14,27 +14,27 @@ struct row {
 	uint32_t size;
 	const char *algorithm;
 	uint64_t bytes;
-	uint32_t piece_bytes, wanted;        /* set by the caller; 0: default */
-	bool quick;
+	uint32_t segment_bytes, wanted;        /* set by the caller; 0: default */
+	bool is_ll;
 	uint32_t channels;
-	uint64_t piece;
+	uint64_t segment;
 };
 
 static void check(const struct row *row)
 {
-	struct collet_device_comm executor = { .channels_per_part = CHANNELS, .segment_bytes = SLOT_BYTES,
+	struct collet_device_comm device_comm = { .channels_per_part = CHANNELS, .segment_bytes = SLOT_BYTES,
 		.channel_limits = { CHANNELS, LANE_BYTES },
 		.window = collet_window_for(row->size, CHANNELS, SLOT_BYTES) };
 	const struct collet_program *program = collet_program_find(COLLET_ALLREDUCE, row->algorithm);
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, row->size, 0, row->bytes / 4);
-	const struct collet_plan_options cut =
-		collet_device_comm_options(&executor, program, &shape, 4, row->bytes, row->piece_bytes, row->wanted);
-	if (cut.is_ll != row->quick || cut.channels_per_part != row->channels || cut.segment_bytes != row->piece)
-		fail_msg("%s of %llu bytes, %u ranks: %squick, %u channels, pieces of %llu bytes", row->algorithm,
+	const struct collet_plan_options cut = collet_device_comm_options(
+		&device_comm, program, &shape, 4, row->bytes, row->segment_bytes, row->wanted);
+	if (cut.is_ll != row->is_ll || cut.channels_per_part != row->channels || cut.segment_bytes != row->segment)
+		fail_msg("%s of %llu bytes, %u ranks: %sLL, %u channels, segments of %llu bytes", row->algorithm,
 			(unsigned long long)row->bytes, row->size, cut.is_ll ? "" : "not ", cut.channels_per_part,
 			(unsigned long long)cut.segment_bytes);
 	assert_int_equal(cut.element_bytes, 4);
-	assert_true(collet_program_part_count(program, &shape) * cut.channels_per_part <= executor.window.channels);
+	assert_true(collet_program_part_count(program, &shape) * cut.channels_per_part <= device_comm.window.channels);
 }
 
 static void calls_are_cut_by_their_size(void **state)
@@ -56,21 +56,22 @@ static void calls_are_cut_by_their_size(void **state)
 		check(&rows[i]);
 }
 
-static void a_lane_has_what_the_link_says(void **state)
+static void channels_follow_the_link(void **state)
 {
 	static const struct {
-		uint32_t lane_bytes, channels;
+		uint32_t channel_bytes, channels;
 	} rows[] = { { 16 << 10, CHANNELS }, { 36000, 3 }, { LANE_BYTES, 2 }, { 16 << 20, 1 } };
 	const struct collet_program *program = collet_program_find(COLLET_ALLREDUCE, "ring");
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 4, 0, 32 << 10);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const struct collet_device_comm executor = { .channels_per_part = CHANNELS, .segment_bytes = SLOT_BYTES,
-			.channel_limits = { CHANNELS, rows[i].lane_bytes },
+		const struct collet_device_comm device_comm = { .channels_per_part = CHANNELS,
+			.segment_bytes = SLOT_BYTES,
+			.channel_limits = { CHANNELS, rows[i].channel_bytes },
 			.window = collet_window_for(4, CHANNELS, SLOT_BYTES) };
 		const struct collet_plan_options cut =
-			collet_device_comm_options(&executor, program, &shape, 4, 128 << 10, 0, 0);
+			collet_device_comm_options(&device_comm, program, &shape, 4, 128 << 10, 0, 0);
 		if (cut.channels_per_part != rows[i].channels)
-			fail_msg("%u bytes a lane: %u channels", rows[i].lane_bytes, cut.channels_per_part);
+			fail_msg("%u bytes a channel: %u channels", rows[i].channel_bytes, cut.channels_per_part);
 	}
 }
 
@@ -78,7 +79,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(calls_are_cut_by_their_size),
-		cmocka_unit_test(a_lane_has_what_the_link_says),
+		cmocka_unit_test(channels_follow_the_link),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,7 +315,7 @@ static void other_calls_go_by_way_of_the_host(void **state)
 
 /* ---- Plans ---- */
 
-static void plan_is(struct rank *rank, const char *collective, uint64_t count, const char *asked, const char *way,
+static void plan_is(struct rank *rank, const char *collective, uint64_t count, const char *asked, const char *call_path,
 	const char *algorithm)
 {
 	collet_plan plan;
@@ -323,8 +323,8 @@ static void plan_is(struct rank *rank, const char *collective, uint64_t count, c
 	if (!rank_ok(rank,
 		    collet_comm_plan(rank->comm, collective, count, COLLET_F32, COLLET_SUM, 0, asked, &plan), "plan"))
 		return;
-	rank_check(rank, plan.gpu_path && strcmp(plan.gpu_path, way) == 0, "%s, not %s",
-		plan.gpu_path ? plan.gpu_path : "none", way);
+	rank_check(rank, plan.gpu_path && strcmp(plan.gpu_path, call_path) == 0, "%s, not %s",
+		plan.gpu_path ? plan.gpu_path : "none", call_path);
 	rank_check(rank, !algorithm || (plan.gpu_algorithm && strcmp(plan.gpu_algorithm, algorithm) == 0), "by %s",
 		plan.gpu_algorithm ? plan.gpu_algorithm : "none");
 	rank_check(rank, plan.gpu_ns > plan.gpu_messages_ns && plan.gpu_ns > plan.gpu_memory_ns && !plan.gpu_measured,
@@ -375,7 +375,7 @@ static void ask_for_plans(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void plans_say_which_way(void **state)
+static void plans_name_the_call_path(void **state)
 {
 	static const struct world worlds[] = { { .hosts = "aab" }, { .hosts = "aa" } };
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
@@ -392,7 +392,7 @@ int main(void)
 		cmocka_unit_test(a_reduce_scatter_adds_hosts_in_a_ring),
 		cmocka_unit_test(a_graph_goes_by_hosts_at_each_launch),
 		cmocka_unit_test(other_calls_go_by_way_of_the_host),
-		cmocka_unit_test(plans_say_which_way),
+		cmocka_unit_test(plans_name_the_call_path),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

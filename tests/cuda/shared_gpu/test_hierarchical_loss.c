@@ -97,7 +97,7 @@ static void lose_one(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void whoever_dies_is_named_on_every_host(void **state)
+static void a_rank_that_dies_is_named_on_every_host(void **state)
 {
 	/* A follower, a leader, and a rank that is alone. */
 	static const struct world worlds[] = {
@@ -133,12 +133,12 @@ static bool begin_call(struct gpu *gpu, struct rank *rank)
 	return hosts_begin_in(gpu, rank, loss->call->context);
 }
 
-static void whoever_is_lost_ends_the_call_on_every_host(void **state)
+static void a_lost_rank_ends_the_call_on_every_host(void **state)
 {
 	static const struct world shared = {"aabbc"}, own = {"aabbc", "01010"};
 	static const struct loss_call calls[] = {
-		{begin_call, &shared, ALLREDUCE, MIDDLE, .gpu_way = "hosted"},
-		{begin_call, &own, ALLGATHER, MIDDLE, .gpu_way = "hosted"},
+		{begin_call, &shared, ALLREDUCE, MIDDLE, .gpu_path = "hosted"},
+		{begin_call, &own, ALLGATHER, MIDDLE, .gpu_path = "hosted"},
 	};
 	const struct ranks_options options = { .size = 5, .bare = true };
 	for (size_t c = 0; c < sizeof(calls) / sizeof(calls[0]); c++)
@@ -170,8 +170,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_leaders_failure_is_everybodys),
-		cmocka_unit_test(whoever_dies_is_named_on_every_host),
-		cmocka_unit_test(whoever_is_lost_ends_the_call_on_every_host),
+		cmocka_unit_test(a_rank_that_dies_is_named_on_every_host),
+		cmocka_unit_test(a_lost_rank_ends_the_call_on_every_host),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_hosts_graph_stuck),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

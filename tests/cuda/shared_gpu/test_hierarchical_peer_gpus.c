@@ -152,7 +152,7 @@ static void go_without(struct rank *rank)
 	close(log);
 }
 
-static void gpus_that_do_not_reach_each_other_go_by_way_of_the_host(void **state)
+static void gpus_without_peer_access_are_staged(void **state)
 {
 	static const struct world worlds[] = { { "aabb", "0101" }, { "abbaa", "21001" } };
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
@@ -166,7 +166,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_leader_reaches_threads_and_processes),
-		cmocka_unit_test(gpus_that_do_not_reach_each_other_go_by_way_of_the_host),
+		cmocka_unit_test(gpus_without_peer_access_are_staged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

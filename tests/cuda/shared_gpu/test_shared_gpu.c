@@ -51,15 +51,15 @@ static bool run_row(struct rank *rank, const struct program *program, const stru
 	const bool all_on_gpu = mixed & 3, reduces = call_infos[row->call].reduces;
 	const uint64_t own = rows_mix(mixed, rank->rank), before = rank_uses(rank, ":direct");
 	/* A call that is staged may use another algorithm. */
-	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1), .recv_on_gpu = all_on_gpu || (own & 2),
+	const struct call_mode mode = { .send_on_gpu = all_on_gpu || (own & 1), .recv_on_gpu = all_on_gpu || (own & 2),
 		.in_place = own & 4, .request = (own & 24) == 8, .stream = own & 16 ? stream : NULL, .streams = streams,
 		.algorithm = !all_on_gpu && reduces ? "direct" : NULL };
-	if (!row_matches_host(rank, program, row, &way))
+	if (!row_matches_host(rank, program, row, &mode))
 		return false;
 	/* Reductions were also called on the host, with the algorithm of this name. A call on a stream is counted after
 	 * the stream has passed it. */
 	const uint64_t calls = rank_uses(rank, ":direct") - before;
-	return rank_check(rank, !all_on_gpu || way.stream || calls >= 1 + (uint64_t)reduces, "not done directly: %s",
+	return rank_check(rank, !all_on_gpu || mode.stream || calls >= 1 + (uint64_t)reduces, "not done directly: %s",
 		rank->report->doing);
 }
 
@@ -194,7 +194,7 @@ static void choose(struct rank *rank)
 	end(rank, &program);
 }
 
-static void each_call_goes_the_way_that_all_can(void **state)
+static void each_call_takes_a_path_that_all_ranks_can(void **state)
 {
 	static const enum ranks_mode modes[] = { RANKS_PROCESSES, RANKS_THREADS };
 	for (uint32_t m = 0; m < 2; m++)
@@ -231,7 +231,7 @@ static void run_ahead(struct rank *rank)
 	end(rank, &program);
 }
 
-static void what_is_the_hosts_runs_ahead_of_the_leader(void **state)
+static void calls_on_host_memory_run_ahead_of_the_leader(void **state)
 {
 	static const enum ranks_mode modes[] = { RANKS_PROCESSES, RANKS_THREADS };
 	for (uint32_t m = 0; m < 2; m++) {
@@ -371,7 +371,7 @@ static void lose(struct rank *rank)
 	end(rank, &program);
 }
 
-static void whoever_is_lost_ends_the_call_of_all(void **state)
+static void a_lost_rank_ends_the_call_of_all(void **state)
 {
 	for (uint32_t lost = 0; lost < 2; lost++) {
 		const struct loss losses[] = {
@@ -401,11 +401,11 @@ static void whoever_is_lost_ends_the_call_of_all(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_call_goes_the_way_that_all_can),
+		cmocka_unit_test(each_call_takes_a_path_that_all_ranks_can),
 		cmocka_unit_test(a_part_of_the_ranks_has_its_own_leader),
-		cmocka_unit_test(what_is_the_hosts_runs_ahead_of_the_leader),
+		cmocka_unit_test(calls_on_host_memory_run_ahead_of_the_leader),
 		cmocka_unit_test(what_the_driver_refuses_goes_by_way_of_the_host),
-		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(a_lost_rank_ends_the_call_of_all),
 		cmocka_unit_test(every_call_gives_what_the_host_gives),
 	};
 	/* Otherwise threads of one process would launch kernels of their own. */

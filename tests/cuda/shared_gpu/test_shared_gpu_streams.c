@@ -98,7 +98,7 @@ static void replay(struct rank *rank)
 	end(&gpu, &buffer, exec[0]);
 }
 
-static void graphs_go_the_direct_way_again_and_again(void **state)
+static void graphs_use_the_shared_gpu_at_each_launch(void **state)
 {
 	static const struct ranks_options worlds[] = {
 		{ .size = 3, .transport = "shm", .bare = true },
@@ -133,7 +133,7 @@ static void capture_beside(struct rank *rank)
 	end(&gpu, &buffer, exec);
 }
 
-static void what_the_library_does_spoils_no_capture(void **state)
+static void the_library_invalidates_no_capture(void **state)
 {
 	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
 	ranks_must_pass(&options, capture_beside);
@@ -200,7 +200,7 @@ static void change_places(struct rank *rank)
 	end(&gpu, &send, NULL);
 }
 
-static void blocks_change_places_directly(void **state)
+static void blocks_are_swapped_in_place(void **state)
 {
 	static const uint32_t in_place[] = { 7, 5, 2 };
 	for (size_t i = 0; i < sizeof(in_place) / sizeof(in_place[0]); i++) {
@@ -286,7 +286,7 @@ static void mix(struct rank *rank)
 	end(&gpu, &buffer, exec);
 }
 
-static void what_is_mixed_goes_by_way_of_the_host(void **state)
+static void calls_with_mixed_memory_are_staged(void **state)
 {
 	static const struct ranks_options worlds[] = {
 		{ .size = 3, .transport = "shm", .bare = true },
@@ -463,10 +463,10 @@ static bool start_alone(struct gpu *gpu, struct rank *rank)
 	return gpu_start(gpu, rank) && rank_create(rank);
 }
 
-static void whoever_is_lost_ends_calls_on_streams(void **state)
+static void a_lost_rank_ends_calls_on_streams(void **state)
 {
 	static const struct loss_call call = {
-		.begin = start_alone, .kind = ALLREDUCE, .count = COUNT, .gpu_way = "direct" };
+		.begin = start_alone, .kind = ALLREDUCE, .count = COUNT, .gpu_path = "direct" };
 	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
 	losses_must_be_told(&options, &call, LOSS_ON_STREAM);
 }
@@ -496,7 +496,7 @@ static void hold_the_gpu(struct rank *rank)
 	end(&gpu, &buffer, NULL);
 }
 
-static void a_gpu_that_never_gets_to_a_call_is_told_of(void **state)
+static void a_gpu_that_never_executes_a_call_is_reported(void **state)
 {
 	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
 	ranks_must_pass(&options, hold_the_gpu);
@@ -560,7 +560,7 @@ static void leave_with_a_call(struct rank *rank)
 	end(&gpu, &buffer, NULL);
 }
 
-static void who_leaves_with_a_call_under_way_is_named(void **state)
+static void a_rank_that_leaves_with_a_pending_call_is_named(void **state)
 {
 	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
 	for (int i = 0; i < 5; i++)
@@ -575,15 +575,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_the_driver_refuses_goes_by_way_of_the_host),
 		cmocka_unit_test(a_fault_after_the_launch_leaves_no_stream_stuck),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_stream_stuck),
-		cmocka_unit_test(whoever_is_lost_ends_calls_on_streams),
-		cmocka_unit_test(a_gpu_that_never_gets_to_a_call_is_told_of),
+		cmocka_unit_test(a_lost_rank_ends_calls_on_streams),
+		cmocka_unit_test(a_gpu_that_never_executes_a_call_is_reported),
 		cmocka_unit_test(the_gpu_tells_streams_that_a_call_is_done),
-		cmocka_unit_test(who_leaves_with_a_call_under_way_is_named),
+		cmocka_unit_test(a_rank_that_leaves_with_a_pending_call_is_named),
 		cmocka_unit_test(calls_return_at_once_and_communicators_go_when_streams_have_passed),
-		cmocka_unit_test(what_the_library_does_spoils_no_capture),
-		cmocka_unit_test(blocks_change_places_directly),
-		cmocka_unit_test(graphs_go_the_direct_way_again_and_again),
-		cmocka_unit_test(what_is_mixed_goes_by_way_of_the_host),
+		cmocka_unit_test(the_library_invalidates_no_capture),
+		cmocka_unit_test(blocks_are_swapped_in_place),
+		cmocka_unit_test(graphs_use_the_shared_gpu_at_each_launch),
+		cmocka_unit_test(calls_with_mixed_memory_are_staged),
 	};
 	/* Otherwise threads of one process would launch kernels of their own. */
 	setenv("COLLET_CUDA_LEADER", "1", 1);

@@ -26,12 +26,12 @@ enum {
 	TAG = 5, NEXT_TAG = 6
 };
 
-static bool pulled;
+static bool uses_ipc_get;
 
 /* Starts the first GPU, or, if the options say so, each rank's own. */
 static bool begin_on(struct gpu *gpu, struct rank *rank, bool own)
 {
-	return gpu_start_on(gpu, rank, own ? (int)rank->rank : 0) && (!pulled || rank_create(rank));
+	return gpu_start_on(gpu, rank, own ? (int)rank->rank : 0) && (!uses_ipc_get || rank_create(rank));
 }
 
 static bool begin(struct gpu *gpu, struct rank *rank)
@@ -41,7 +41,7 @@ static bool begin(struct gpu *gpu, struct rank *rank)
 
 static void must_pass(struct ranks_options options, ranks_body *body)
 {
-	options.bare = pulled;
+	options.bare = uses_ipc_get;
 	ranks_must_pass(&options, body);
 }
 
@@ -66,7 +66,7 @@ static uint64_t bytes_moved(struct rank *rank, uint64_t *others)
 {
 	collet_stat rows[64];
 	size_t count = 0;
-	uint64_t directly = 0;
+	uint64_t bypasses_host = 0;
 	*others = 0;
 	rank_ok(rank, collet_comm_stats(rank->comm, rows, sizeof(rows) / sizeof(rows[0]), &count), "statistics");
 	for (size_t i = 0; i < count; i++) {
@@ -74,11 +74,11 @@ static uint64_t bytes_moved(struct rank *rank, uint64_t *others)
 			continue;
 		const uint64_t bytes = rows[i].bytes_sent + rows[i].bytes_received;
 		if (strcmp(rows[i].name, "cuda_ipc") == 0)
-			directly += bytes;
+			bypasses_host += bytes;
 		else
 			*others += bytes;
 	}
-	return directly;
+	return bypasses_host;
 }
 
 /* ---- Buffers ---- */
@@ -198,11 +198,11 @@ static bool pass(struct gpu *gpu, const struct message *message, uint32_t seed)
 	if (!(rank->rank == 0 ? send_it(gpu, message, seed) : receive_it(gpu, message, seed)))
 		return false;
 	const uint64_t moved = bytes_moved(rank, &others) - before, bytes = message->count * sizeof(uint32_t);
-	const bool directly = pulled && message->from_gpu && message->to_gpu && message->count > EAGER;
+	const bool bypasses_host = uses_ipc_get && message->from_gpu && message->to_gpu && message->count > EAGER;
 	/* The receiver may already have received part of the next message. */
-	return rank_check(rank, moved == (directly ? bytes : 0), "%s: %llu bytes from GPU to GPU", rank->report->doing,
-		       (unsigned long long)moved) &&
-	       rank_check(rank, rank->rank == 1 || others - others_before <= (directly ? 0 : bytes) + NOTES,
+	return rank_check(rank, moved == (bypasses_host ? bytes : 0), "%s: %llu bytes from GPU to GPU",
+		       rank->report->doing, (unsigned long long)moved) &&
+	       rank_check(rank, rank->rank == 1 || others - others_before <= (bypasses_host ? 0 : bytes) + NOTES,
 		       "%s: %llu bytes otherwise", rank->report->doing, (unsigned long long)(others - others_before));
 }
 
@@ -228,7 +228,7 @@ static void pass_all(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_is_sent_comes_wherever_it_lies(void **state)
+static void messages_arrive_from_and_to_any_memory(void **state)
 {
 	static const bool own = true;
 	const struct ranks_options worlds[] = {
@@ -379,7 +379,7 @@ static void truncate_some(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_is_too_long_is_an_error_of_the_receive_alone(void **state)
+static void a_message_that_is_too_long_fails_the_receive_alone(void **state)
 {
 	const struct ranks_options options = { .size = 2 };
 	must_pass_everywhere(options, truncate_some);
@@ -463,7 +463,7 @@ static void fail_once(struct rank *rank)
 
 static void what_the_driver_refuses_is_said_on_both_sides(void **state)
 {
-	if (pulled)
+	if (uses_ipc_get)
 		skip();              /* then another copy is the first one: test_ipc_get.c */
 	/* Before all of the peer's message can have left, which would complete its call. */
 	static const struct failure failures[] = {
@@ -491,7 +491,7 @@ static void lose_one(struct rank *rank)
 	if (!begin(&gpu, rank) || !buffer_make(&buffer, &gpu.program, true, count * sizeof(uint32_t)))
 		return;
 	const bool receives = (rank->rank == 1) != sends;
-	if (pulled && receives)
+	if (uses_ipc_get && receives)
 		/* its one copy is never complete: CUDA_ERROR_NOT_READY */
 		setenv("FAKE_CUDA_FAIL", "cuEventQuery:0:600", 1);
 	const uint32_t other = 1 - rank->rank;
@@ -517,7 +517,7 @@ static void a_rank_that_dies_is_named(void **state)
 	static const bool sends[] = {false, true};
 	for (size_t i = 0; i < 4; i++) {
 		const struct ranks_options options = {
-			.size = 2, .transport = i / 2 ? "tcp" : "shm", .bare = pulled, .context = &sends[i % 2] };
+			.size = 2, .transport = i / 2 ? "tcp" : "shm", .bare = uses_ipc_get, .context = &sends[i % 2] };
 		struct ranks *ranks = ranks_start(&options, lose_one);
 		ranks_wait(ranks);
 		assert_int_equal(ranks_report(ranks, 1)->end, RANK_KILLED);
@@ -561,7 +561,7 @@ static void wait_in_vain(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_is_given_up_leaves_nothing(void **state)
+static void a_cancelled_message_leaves_nothing(void **state)
 {
 	const struct ranks_options options = { .size = 2 };
 	must_pass_everywhere(options, wait_in_vain);
@@ -570,16 +570,16 @@ static void what_is_given_up_leaves_nothing(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_sent_comes_wherever_it_lies),
+		cmocka_unit_test(messages_arrive_from_and_to_any_memory),
 		cmocka_unit_test(messages_do_not_wait_for_each_other),
 		cmocka_unit_test(long_ones_are_copied_while_they_travel_through_a_few_cells),
-		cmocka_unit_test(what_is_too_long_is_an_error_of_the_receive_alone),
+		cmocka_unit_test(a_message_that_is_too_long_fails_the_receive_alone),
 		cmocka_unit_test(a_graph_exchanges_at_each_launch),
 		cmocka_unit_test(what_the_driver_refuses_is_said_on_both_sides),
 		cmocka_unit_test(a_rank_that_dies_is_named),
-		cmocka_unit_test(what_is_given_up_leaves_nothing),
+		cmocka_unit_test(a_cancelled_message_leaves_nothing),
 	};
-	pulled = argc > 1 && strcmp(argv[1], "ipc-get") == 0;
-	cmocka_set_test_filter(argc > 1 + pulled ? argv[1 + pulled] : NULL);
+	uses_ipc_get = argc > 1 && strcmp(argv[1], "ipc-get") == 0;
+	cmocka_set_test_filter(argc > 1 + uses_ipc_get ? argv[1 + uses_ipc_get] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

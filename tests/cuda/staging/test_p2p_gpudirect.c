@@ -17,9 +17,9 @@ enum { CELL = (512 << 10) / sizeof(uint32_t), SHORT = (64 << 10) / sizeof(uint32
 
 enum place { ON_HOST, ON_GPU, REGISTERED, PLACES };
 
-struct way {
+struct wrapped_case {
 	const char *transport, *faulty; /* value of COLLET_FAULTY; "" */
-	bool reaches;
+	bool has_gpudirect;
 };
 
 struct message {
@@ -45,8 +45,8 @@ static unsigned posted(struct rank *rank, const char *what)
  * sends segments of a cell each; there may be only one. */
 static bool is_in_place(const struct rank *rank, const struct message *message, bool sends)
 {
-	const struct way *way = rank->options->context;
-	if (!way->reaches || message->count <= SHORT || (sends ? message->from : message->to) != REGISTERED)
+	const struct wrapped_case *wrapped = rank->options->context;
+	if (!wrapped->has_gpudirect || message->count <= SHORT || (sends ? message->from : message->to) != REGISTERED)
 		return false;
 	return sends ? message->to != ON_GPU : message->from != ON_GPU || message->count <= CELL;
 }
@@ -107,8 +107,8 @@ static void pass_all(struct rank *rank)
 
 static void long_ones_go_as_they_are_where_both_ends_are_reached(void **state)
 {
-	static const struct way way = { .reaches = true };
-	const struct ranks_options options = { .size = 2, .transport = "gpu", .context = &way };
+	static const struct wrapped_case plain = { .has_gpudirect = true };
+	const struct ranks_options options = { .size = 2, .transport = "gpu", .context = &plain };
 	ranks_must_pass(&options, pass_all);
 }
 
@@ -127,15 +127,17 @@ static void pass_some(struct rank *rank)
 /* A divided message may be too short for the transport to send it in place. */
 static void they_do_through_wrappers_that_cut_nothing(void **state)
 {
-	static const struct way ways[] = {
+	static const struct wrapped_case cases[] = {
 		{ "trace:gpu", "", true },
 		{ "faulty:gpu", "delay=50,split=0,skip=4", true },
 		{ "faulty:gpu", "", false },
 	};
 	setenv("COLLET_TRACE", "quiet", 1);
-	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-		const struct ranks_options options = { .size = 2, .transport = ways[i].transport, .context = &ways[i] };
-		setenv("COLLET_FAULTY", ways[i].faulty, 1);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct ranks_options options = {
+			.size = 2, .transport = cases[i].transport, .context = &cases[i]
+		};
+		setenv("COLLET_FAULTY", cases[i].faulty, 1);
 		ranks_must_pass(&options, pass_some);
 	}
 	unsetenv("COLLET_FAULTY");
@@ -165,11 +167,12 @@ static void pass_by_way_of_the_host(struct rank *rank)
 		buffer_free(&buffer);
 	}
 	unsetenv("FAKE_CUDA_WITHOUT");
-	rank_check(rank, posted(rank, "gpu_sent_count") + posted(rank, "gpu_received_count") == before, "reached");
+	rank_check(
+		rank, posted(rank, "gpu_sent_count") + posted(rank, "gpu_received_count") == before, "used GPUDirect");
 	gpu_end(&gpu);
 }
 
-static void what_cannot_be_reached_goes_by_way_of_the_host(void **state)
+static void inaccessible_memory_is_staged(void **state)
 {
 	const struct ranks_options options = { .size = 2, .transport = "gpu" };
 	ranks_must_pass(&options, pass_by_way_of_the_host);
@@ -180,7 +183,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(long_ones_go_as_they_are_where_both_ends_are_reached),
 		cmocka_unit_test(they_do_through_wrappers_that_cut_nothing),
-		cmocka_unit_test(what_cannot_be_reached_goes_by_way_of_the_host),
+		cmocka_unit_test(inaccessible_memory_is_staged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ static void copy_nothing(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_is_reached_is_not_copied(void **state)
+static void registered_memory_is_not_copied(void **state)
 {
 	static const struct uncopied rows[] = {
 		{ BROADCAST, "chain", true },
@@ -322,10 +322,10 @@ static void a_rank_that_is_lost_ends_the_call_on_the_others(void **state)
 	losses_must_spare(&options, lose_one, LOST);
 }
 
-static void whoever_is_lost_ends_the_call_of_all(void **state)
+static void a_lost_rank_ends_the_call_of_all(void **state)
 {
 	static const struct loss_call call = { .begin = gpu_start, .kind = ALLGATHER, .count = LARGE,
-		.registered = true, .gpu_way = "piped" };
+		.registered = true, .gpu_path = "piped" };
 	const struct ranks_options options = { .size = 3, .transport = "gpu" };
 	losses_must_be_told(&options, &call, LOSS_BLOCKING);
 }
@@ -344,13 +344,13 @@ int main(void)
 	if (!load_transport())
 		return 1;
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_reached_is_not_copied),
+		cmocka_unit_test(registered_memory_is_not_copied),
 		cmocka_unit_test(every_call_gives_what_it_gives_on_the_host),
 		cmocka_unit_test(a_plan_says_whether_it_would_be_copied),
 		cmocka_unit_test(a_graph_goes_by_what_is_registered_at_each_launch),
 		cmocka_unit_test(what_the_driver_refuses_is_said_on_every_rank),
 		cmocka_unit_test(a_rank_that_is_lost_ends_the_call_on_the_others),
-		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(a_lost_rank_ends_the_call_of_all),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

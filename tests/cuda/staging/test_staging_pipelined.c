@@ -164,7 +164,7 @@ static void replay(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void a_graph_brings_and_takes_at_each_launch(void **state)
+static void a_graph_copies_in_and_out_at_each_launch(void **state)
 {
 	static const struct ranks_options worlds[] = {
 		{ .size = 2, .transport = "shm" },
@@ -263,16 +263,16 @@ static void come_alone(struct rank *rank)
 	program_end(&program);
 }
 
-static void a_call_that_is_given_up_leaves_nothing(void **state)
+static void a_cancelled_call_leaves_nothing(void **state)
 {
 	const struct ranks_options options = { .size = 2 };
 	ranks_must_pass_everywhere(&options, come_alone);
 }
 
-static void whoever_is_lost_ends_the_call_of_all(void **state)
+static void a_lost_rank_ends_the_call_of_all(void **state)
 {
 	static const struct loss_call call = {
-		.begin = gpu_start, .kind = ALLREDUCE, .count = LARGE, .gpu_way = "piped" };
+		.begin = gpu_start, .kind = ALLREDUCE, .count = LARGE, .gpu_path = "piped" };
 	const struct ranks_options options = { .size = 3, .transport = "shm" };
 	losses_must_be_told(&options, &call, LOSS_BLOCKING);
 }
@@ -296,10 +296,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(results_leave_before_all_of_the_input_has_come),
 		cmocka_unit_test(every_call_gives_what_it_gives_on_the_host),
 		cmocka_unit_test(a_call_on_a_stream_is_overlapped_too),
-		cmocka_unit_test(a_graph_brings_and_takes_at_each_launch),
+		cmocka_unit_test(a_graph_copies_in_and_out_at_each_launch),
 		cmocka_unit_test(what_the_driver_refuses_is_said_on_every_rank),
-		cmocka_unit_test(a_call_that_is_given_up_leaves_nothing),
-		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(a_cancelled_call_leaves_nothing),
+		cmocka_unit_test(a_lost_rank_ends_the_call_of_all),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_graph_stuck),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);

@@ -98,7 +98,7 @@ static void do_all_meanwhile(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_is_done_meanwhile_spoils_no_capture(void **state)
+static void other_work_invalidates_no_capture(void **state)
 {
 	static const struct ranks_options worlds[] = {
 		{ .size = 3, .transport = "shm", .bare = true },
@@ -207,7 +207,7 @@ static void what_the_driver_refuses_is_an_error_of_the_captured_call(void **stat
 	}
 }
 
-static void capture_what_is_spoilt(struct rank *rank)
+static void call_in_an_invalidated_capture(struct rank *rank)
 {
 	struct gpu gpu;
 	struct buffer buffer = { 0 };
@@ -216,8 +216,9 @@ static void capture_what_is_spoilt(struct rank *rank)
 		return;
 	gpu_begin_capture(&gpu, 0);
 	rank_check(rank, gpu.cuda.cuStreamSynchronize(gpu.stream[0]) == CU_CAPTURE_UNSUPPORTED, "not refused");
-	rank_status(rank, gpu_allreduce(&gpu, 0, &buffer), COLLET_ERR_ARGUMENT, "in a spoilt capture");
-	rank_check(rank, gpu.cuda.cuStreamEndCapture(gpu.stream[0], &graph) == CU_CAPTURE_INVALIDATED, "not spoilt");
+	rank_status(rank, gpu_allreduce(&gpu, 0, &buffer), COLLET_ERR_ARGUMENT, "in a invalidated capture");
+	rank_check(
+		rank, gpu.cuda.cuStreamEndCapture(gpu.stream[0], &graph) == CU_CAPTURE_INVALIDATED, "not invalidated");
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "afterwards");
 	gpu_synchronize(&gpu, 0);
 	gpu_holds(&gpu, &buffer, rank->size, "afterwards");
@@ -225,21 +226,21 @@ static void capture_what_is_spoilt(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void a_spoilt_capture_is_refused(void **state)
+static void an_invalidated_capture_is_refused(void **state)
 {
 	const struct ranks_options options = { .size = 2, .transport = "shm" };
-	ranks_must_pass(&options, capture_what_is_spoilt);
+	ranks_must_pass(&options, call_in_an_invalidated_capture);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(graphs_are_launched_again_and_again),
-		cmocka_unit_test(what_is_done_meanwhile_spoils_no_capture),
+		cmocka_unit_test(other_work_invalidates_no_capture),
 		cmocka_unit_test(launches_may_pile_up),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_graph_stuck),
 		cmocka_unit_test(what_the_driver_refuses_is_an_error_of_the_captured_call),
-		cmocka_unit_test(a_spoilt_capture_is_refused),
+		cmocka_unit_test(an_invalidated_capture_is_refused),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,7 @@ static void refuse(struct rank *rank)
 	gpu_end(&gpu);
 }
 
-static void what_a_stream_has_of_a_refused_call_stays(void **state)
+static void memory_of_a_refused_call_stays(void **state)
 {
 	static const struct refusal rows[] = {
 		{ "cuStreamWriteValue32:0:2", false, false },
@@ -76,7 +76,7 @@ static void what_a_stream_has_of_a_refused_call_stays(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_a_stream_has_of_a_refused_call_stays),
+		cmocka_unit_test(memory_of_a_refused_call_stays),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
