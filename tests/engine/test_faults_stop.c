@@ -17,6 +17,7 @@
 
 #include "engine/peer_queue.h"
 #include "ranks.h"
+#include "reduce/reduce.h"
 #include "sample.h"
 
 enum { TIMEOUT_MS = 150, LARGE = 3 << 20, ONE_PIECE = 16 << 10, REFILL = 77 };
