@@ -1,18 +1,18 @@
-/* The engine: runs step programs over transports, for all communicators of one context.
+/* The engine runs step programs over transports. There is one engine a context; it serves all communicators of it.
  *
- * Who owns what
- *   engine   one a context: the lock, the sleep, the control plane, every group
- *   group    a communicator as the engine sees it: who is in it, its lanes and routes, what has ended it
- *   lane     one independent sequence of items: a part of a program, or every channels-th piece of it. Lane i's
- *            messages travel on channel i, so lanes never wait for each other
- *   item     one piece of one step, under way: a lane looks TASK_WINDOW items ahead
- *   route    one conduit as the lanes use it: two queues that keep (request, step) order whatever order items
- *            finish in
- *   request  one call: a program, a shape, two buffers
+ * Objects and their headers
+ *   engine       one a context: the lock, the sleep, the control plane, every communicator state
+ *   comm state   a communicator as the engine sees it: its ranks, its tasks and peer queues, and what has ended it
+ *   task         an independent sequence of work items: one part of a program, or every channels-th segment of it.
+ *                Task i sends on channel i, so tasks never wait for each other
+ *   work item    one segment of one step, under way. A task keeps up to TASK_WINDOW items under way
+ *   peer queue   one endpoint as tasks use it: two rings keep (request, step) order, in whatever order items finish
+ *   request      one call: a program, a shape, two buffers
  *
- * Threads. Everything here is under the engine's lock (lock.h), held by whichever thread makes progress (a user's, or
- * the progress thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits
- * (connection_setup.c) under fabric_lock and publishes them, and it ends groups by group.ended. */
+ * Threads. The engine's lock (lock.h) protects everything here. The thread that makes progress holds it: a user's
+ * thread, or the progress thread. No thread holds it while it sleeps. The control thread touches only fields that say
+ * so: it opens endpoints (connection_setup.c) under connections_lock, publishes them, and ends communicators by
+ * collet_comm_state.end_status. */
 #ifndef COLLET_ENGINE_ENGINE_H
 #define COLLET_ENGINE_ENGINE_H
 
@@ -36,45 +36,47 @@ struct collet_peer_queue;
 struct collet_pipeline;
 struct collet_request;
 
-/* The tuning's limits that are no formula's (tools.h), in bytes. */
+/* Limits of the tuning that belong to no formula (tools.h), in bytes. */
 struct collet_limits {
-	uint32_t eager_local, eager_remote;  /* to ranks of this host, and of others */
-	uint32_t fast_path_bytes;            /* beyond, overlap within a message pays */
+	uint32_t eager_local, eager_remote;  /* for peers on this host, and on others */
+	uint32_t fast_path_bytes;            /* above this size, overlap within a message pays */
 };
 
 struct collet_engine {
-	pthread_mutex_t mutex;               /* see lock.h; "under lock", here and elsewhere, is more than that */
-	_Atomic uintptr_t bias_owner;        /* the thread that may step in; 0: none. Written under mutex */
-	_Atomic uint32_t bias_held;          /* it has. It alone writes this */
-	_Atomic bool has_caller;             /* some thread has called */
-	struct collet_peer_queue *active_queues; /* routes with something queued */
-	struct collet_request *pending_requests; /* pending */
-	struct collet_comm_state *all_states; /* all of them, for progress */
-	struct collet_pipeline *pipelines;   /* of requests that run */
+	pthread_mutex_t mutex;               /* the lock is this and the bias below: see lock.h */
+	/* the thread that may enter without the mutex; 0: none. Written under it */
+	_Atomic uintptr_t bias_owner;
+	_Atomic uint32_t bias_held;          /* the owner is inside; only the owner writes this */
+	_Atomic bool has_caller;             /* some thread has made a call */
+	struct collet_peer_queue *active_queues; /* peer queues that have something queued */
+	struct collet_request *pending_requests;
+	struct collet_comm_state *all_states;
+	struct collet_pipeline *pipelines;   /* pipelines of running requests */
 	bool has_sleeper;                    /* a thread is in epoll_wait */
-	uint32_t followers;                  /* threads on something_ended */
+	uint32_t followers;                  /* threads that wait on request_ended */
 	pthread_cond_t request_ended;
 	uint32_t polls_since_watchdog;
 	bool stop_progress_thread;
 	bool has_progress_thread;
 	pthread_t progress_thread;
 	int progress_timer_fd;               /* a timer that ends the progress thread's sleep */
-	bool progress_timer_set;             /* it has been set */
-	bool parked;                         /* the progress thread has left everything to users' threads */
-	_Atomic uint32_t user_waiters;       /* which wait, or are about to; counted if there is a progress thread */
+	bool progress_timer_set;
+	bool parked;                         /* the progress thread leaves all progress to users' threads */
+	/* users' threads that wait or are about to; counted for the progress thread */
+	_Atomic uint32_t user_waiters;
 
-	pthread_mutex_t connections_lock;    /* taken after lock, if both */
-	struct collet_comm_state *reachable_states; /* those that peers may reach */
+	pthread_mutex_t connections_lock;    /* taken after the engine's lock if both are needed */
+	struct collet_comm_state *reachable_states; /* those that peers may connect to */
 	struct collet_connection_setup *setups; /* all of them */
-	struct collet_connection_setup *unexpected_setups; /* connections for groups that this rank has not made yet */
+	struct collet_connection_setup *unexpected_setups; /* for communicators that this rank has not created yet */
 	uint32_t unexpected_count;
-	struct collet_early_end *early_ends; /* of groups that this rank has not made yet */
+	struct collet_early_end *early_ends; /* ends of communicators that this rank has not created yet */
 	uint32_t early_ends_count;
-	uint64_t *destroyed_ids;             /* ids of groups that are no more */
+	uint64_t *destroyed_ids;             /* ids of destroyed communicators */
 	size_t destroyed_count;
-	char first_loss[512];                /* "rank 3 on host (pid 7) is gone: ..."; empty: none has died */
+	char first_loss[512];                /* "rank 3 on host (pid 7) is gone: ..."; empty: no rank has died */
 
-	pthread_mutex_t end_lock;            /* of every group's end; taken last */
+	pthread_mutex_t end_lock;            /* protects the end of every communicator; taken last */
 
 	/* Set before anything runs, then only read. */
 	struct collet_wake wake;
@@ -84,21 +86,23 @@ struct collet_engine {
 	struct collet_arena *arena;
 	struct collet_transport_set *transports;
 	struct collet_log log;
-	bool has_fence;                      /* core/fence.h: this process has joined */
-	bool oversubscribed;                 /* ranks outnumber cores somewhere */
+	bool has_fence;                      /* this process has joined core/fence.h */
+	bool oversubscribed;                 /* on some host there are more ranks than cores */
 	struct collet_limits limits;
 	uint32_t spin_polls;                 /* see wait.c */
 	int64_t yield_ns;
 };
 
-/* Of a zeroed engine. */
+/* ---- engine.c */
+/* Initializes a zeroed engine. */
 collet_status collet_engine_init(struct collet_engine *engine);
-/* The control plane has been destroyed and every group torn down. */
+/* Frees the engine's resources, after the control plane was destroyed and every communicator state torn down. */
 void collet_engine_deinit(struct collet_engine *engine);
-/* In a forked child, as deinit, but for locks and condition variable: threads that are not here may hold or await them,
- * and pthread_cond_destroy() would wait until these have left. */
+/* Does the same in a forked child, except for the locks and the condition variable. Threads that do not exist in the
+ * child may hold them or wait on them, and pthread_cond_destroy() would wait for these. */
 void collet_engine_atfork_child(struct collet_engine *engine);
-/* One round for everything of this rank; how many transfers settled, and groups got on by their hooks. Under lock. */
+/* Makes one round of progress on everything of this rank. Returns the number of transfers that completed and of hooks
+ * that made progress. Under the lock. */
 uint32_t collet_engine_progress(struct collet_engine *engine);
 
 #endif

@@ -1,13 +1,13 @@
-/* Small calls, run on the spot: another executor of the same steps.
+/* Executes small calls. It is another executor of the same steps, for latency.
  *
- * When nothing else is under way in its lane and each of its few steps is one small piece, there is nothing to overlap:
- * the steps are taken in order, each one's receives waited for, without window or conflicts. Of two paired steps the
- * one that only sends goes first, so that ranks that exchange do not wait for each other.
+ * A call takes this path if nothing else is under way in its task and each of its few steps is one small segment. Then
+ * there is nothing to overlap, so steps run in order without a window and without conflict checks, and each step waits
+ * for its receives. Of two paired steps, the one that only sends runs first: ranks that exchange do not wait for each
+ * other.
  *
- * The steps are those that fast_path_plan.c has kept. Where a route's queue is empty a transfer is tried at once, past
- * it: mostly it settles then, and a receive is tried again for a while. What does not settle so goes through the queues
- * as everywhere, so that order, deadlines, loss and sleep are the engine's: a send is posted where it is queued, and a
- * receive when something has come. */
+ * fast_path_plan.c has planned the steps. If a peer queue is empty, a transfer bypasses it; most transfers complete at
+ * once, and a receive is retried for a while. Other transfers go through the queues, so that the engine handles order,
+ * deadlines, lost peers and sleep. A send is posted when it is queued, and a receive when something has arrived. */
 #include <string.h>
 
 #include "engine/comm_state.h"
@@ -19,12 +19,12 @@
 #include "engine/work_item.h"
 #include "reduce/reduce.h"
 
-/* Up to here what is combined is not left with the transport: it costs more to give a view back than to copy this. */
+/* Operands up to this size are copied out of the transport's memory: releasing a view would cost more. */
 enum { COPY_VIEW_BYTES = 128 };
 
 static char *address(const struct collet_request *request, struct collet_buffer_offset place)
 {
-	/* Of a buffer that is NULL nobody needs a byte, so it does not matter what this makes of it. */
+	/* A buffer is NULL only if none of its bytes is needed, so the result does not matter then. */
 	return (char *)((uintptr_t)request->fast_path.base[place.buffer] + place.offset);
 }
 
@@ -38,7 +38,7 @@ static struct collet_queued_transfer *queue_transfer(struct collet_request *requ
 	return queued;
 }
 
-/* May what the step writes be on its way still? */
+/* True if a pending send may still read what the step writes. */
 static bool overwrites_pending_send(const struct collet_request *request, const struct collet_work_item *item,
 	const struct collet_fast_path_step *step)
 {
@@ -46,13 +46,13 @@ static bool overwrites_pending_send(const struct collet_request *request, const 
 	       (step->overwrites_sent || (step->overwrites_if_in_place && request->fast_path.in_place));
 }
 
-/* A receive's, whichever way it goes. */
+/* Returns the transfer of a receive, queued or not. */
 static struct collet_transfer *transfer_of(struct collet_planned_transfer *planned)
 {
 	return planned->queued ? &planned->queued->transfer : &planned->transfer;
 }
 
-/* It will not settle at once, or nobody looks for it any more. */
+/* Queues a receive that does not complete at once or is not polled any more. */
 static void queue_receive(
 	struct collet_request *request, struct collet_work_item *item, struct collet_planned_transfer *planned)
 {
@@ -63,8 +63,8 @@ static void queue_receive(
 	item->receives_pending++;
 }
 
-/* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
- * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
+/* Sets up the receives of a step. A pending send may still read the step's destination, and may wait for a receiver
+ * that waits for this rank. So data is received at once, into staging, and stored when the send has completed. */
 static void expect_receives(
 	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
@@ -132,7 +132,7 @@ static void send_value(
 	}
 }
 
-/* Where a receive's bytes are. */
+/* Returns the address of received bytes. */
 static const void *received_bytes(struct collet_planned_transfer *planned)
 {
 	const struct collet_transfer *transfer = transfer_of(planned);
@@ -152,7 +152,7 @@ static void combine(struct collet_request *request, const struct collet_fast_pat
 		step->operand_count, step->count, step->averages, &state->roundings);
 }
 
-/* Kept operands that are not in their place yet. */
+/* Stores operands that are kept and not in their place yet. */
 static void store_kept(
 	struct collet_request *request, const struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
@@ -179,7 +179,7 @@ static void release_receives(struct collet_request *request, const struct collet
 	}
 }
 
-/* Bytes that lie in a transport's or a peer's memory are taken to their own place. */
+/* Copies the bytes of a view to the transfer's own buffer and releases the view. */
 static void copy_view(struct collet_request *request, struct collet_planned_transfer *planned)
 {
 	struct collet_transfer *now = &planned->transfer;
@@ -191,7 +191,7 @@ static void copy_view(struct collet_request *request, struct collet_planned_tran
 	collet_peer_queue_release_view(planned->peer_queue, request, now);
 }
 
-/* Peers may be waiting for just that, to be done with what they lent and so with what they must do for us. */
+/* Copies all views of the step. Peers may wait for their release before they can do what this rank waits for. */
 static void copy_views(struct collet_request *request, const struct collet_fast_path_step *step)
 {
 	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
@@ -205,7 +205,7 @@ static void copy_views(struct collet_request *request, const struct collet_fast_
 	}
 }
 
-/* True: the step is done. */
+/* True if the step is complete. */
 static bool run_step(
 	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
@@ -243,7 +243,7 @@ bool collet_fast_path_is_eligible(const struct collet_request *request)
 	       !state->fast_path_request;
 }
 
-/* Of a buffer that is cut so; a v-form is not run here. */
+/* Returns the bytes of a buffer with this partition. V-forms do not take this path. */
 static uint64_t cut_bytes(const struct collet_request *request, const struct collet_partition *cut)
 {
 	const struct collet_shape *shape = &request->shape;

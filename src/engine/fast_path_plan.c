@@ -1,6 +1,5 @@
-/* What a small call is to do, found out once: see fast_path.c, which runs it. The steps are asked for and kept as
- * moves: whom to send to or receive from, and where the bytes are, as offsets into buffers that each call brings
- * along. */
+/* Plans a small call once, for fast_path.c to execute. The plan lists the transfers of each step: the peer, and where
+ * the bytes are, as offsets into buffers that each call supplies. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -20,8 +19,8 @@ static bool fits_fast_path(const struct collet_request *request)
 	if (request->task_count != 1 || shape->result.kind == COLLET_PARTITION_VECTOR || request->prescales)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_PARTITION_BLOCKS ? shape->size : 1;
-	/* Nothing is cut here, so nothing may be cut by a rank that cannot do its part here: trees send several blocks
-	 * in one span. */
+	/* This path does not segment, so no rank may segment, not even one that cannot use this path. Trees send
+	 * several blocks in one span. */
 	const bool many = shape->result.kind == COLLET_PARTITION_BLOCKS || shape->input.kind == COLLET_PARTITION_BLOCKS;
 	return shape->count * (many ? shape->size : 1) <= request->segment_elements &&
 		shape->count * blocks * request->element_bytes <= request->state->engine->limits.fast_path_bytes;
@@ -33,7 +32,7 @@ static struct collet_buffer_offset place_of(
 	return (struct collet_buffer_offset){ span.first * request->element_bytes, buffer };
 }
 
-/* Some bytes of staging of its own. */
+/* Reserves bytes of staging. */
 static struct collet_buffer_offset reserve_staging(struct collet_fast_path *small, uint64_t bytes)
 {
 	const struct collet_buffer_offset place = { small->staged_bytes, COLLET_STAGING };
@@ -41,7 +40,7 @@ static struct collet_buffer_offset reserve_staging(struct collet_fast_path *smal
 	return place;
 }
 
-/* Where the value goes: as in value_placement.c. */
+/* Returns the place of the value, by the rules of value_placement.c. */
 static struct collet_buffer_offset value_place(
 	struct collet_request *request, const struct collet_step *step, uint64_t count)
 {
@@ -62,7 +61,7 @@ static uint64_t count_planned(const struct collet_step *step)
 	return planned_count;
 }
 
-/* False: there are too many, or there is no memory. */
+/* False if there are too many, or no memory. */
 static bool reserve_planned(struct collet_fast_path *small, uint64_t planned_count)
 {
 	if (planned_count <= small->planned_capacity)
@@ -81,7 +80,7 @@ static struct collet_planned_transfer *add_planned(struct collet_fast_path *smal
 	return &small->planned[small->planned_count++];
 }
 
-/* With the peer at this position; false: no memory. */
+/* Adds a transfer with the peer at this position. False if there is no memory. */
 static bool add_transfer(
 	struct collet_request *request, uint32_t position, struct collet_buffer_offset place, uint64_t count)
 {
@@ -97,14 +96,14 @@ static bool add_transfer(
 	return true;
 }
 
-/* The chunk of a buffer that a per_peer step moves with the peer at this position. */
+/* Returns the chunk of a buffer that a per-peer step sends to or receives from this position. */
 static struct collet_span peer_chunk(const struct collet_request *request, enum collet_buffer buffer, uint32_t position)
 {
 	return collet_partition_chunk(collet_step_partition(&request->shape, buffer), &request->shape, position);
 }
 
-/* This rank's own operand stays where it is; others' are reduced from where they land, which is mostly the transport's
- * memory; what is kept lands in its place. */
+/* Adds an operand. This rank's own operand stays where it is. Received operands of a reduction are reduced from where
+ * they arrive, mostly the transport's memory. Received data that is kept arrives in its place. */
 static bool add_operand(struct collet_request *request, const struct collet_step *step,
 	const struct collet_buffer_range *end, uint32_t position, struct collet_fast_path_step *made)
 {
@@ -144,8 +143,8 @@ static bool add_operands(
 	return true;
 }
 
-/* A binomial node sends to its deepest child first, which has others to pass it on to: peers are listed the other way
- * round, as operands must be. */
+/* Returns the index of the i-th peer to send to. A binomial node sends to its deepest child first, which forwards to
+ * most others. Peers are listed in the reverse order, which operands need. */
 static uint32_t send_index(const struct collet_peers *peers, uint32_t i)
 {
 	return peers->is_doubling ? peers->count - 1 - i : i;
@@ -166,8 +165,8 @@ static bool add_sends(
 			const enum collet_buffer from = step->source[0].buffer;
 			const struct collet_span span = step->is_per_peer ? peer_chunk(request, from, position) :
                                                                          (struct collet_span){ 0, small->count };
-			/* What is only copied here is sent from where it was, before: peers have it sooner, and what
-			 * they read in this rank's memory has not just been written. */
+			/* Data that is only copied is sent from its source, before the copy: peers get it earlier, and
+			 * do not read lines that this rank has just written. */
 			const struct collet_buffer_offset place = step->is_per_peer || small->sends_first ?
 				place_of(request, from, step->is_per_peer ? span : step->source[0].span) : small->value;
 			if (!add_transfer(request, position, place, span.count))
@@ -183,7 +182,7 @@ static bool is_user_buffer(enum collet_buffer buffer)
 	return buffer == COLLET_INPUT || buffer == COLLET_RESULT;
 }
 
-/* The step writes there: does one before it send that? */
+/* Notes whether an earlier step sends what the step writes. */
 static void note_overwrites(const struct collet_fast_path *small, struct collet_fast_path_step *step,
 	struct collet_buffer_offset to, uint64_t bytes)
 {
@@ -199,7 +198,7 @@ static void note_overwrites(const struct collet_fast_path *small, struct collet_
 	}
 }
 
-/* False: no memory. */
+/* False if there is no memory. */
 static bool add_step(struct collet_request *request, const struct collet_step *step)
 {
 	if (!step->source_count)

@@ -1,13 +1,13 @@
-/* The engine's lock, and a shorter way in for the thread that makes a rank's calls.
+/* The engine's lock: a mutex, biased towards the thread that makes a rank's calls.
  *
- * A mutex is two locked instructions, and such a one waits until all stores before it are done: in a stream of small
- * messages, until each message's lines have come from the receiver's core. Mostly one thread makes all calls. So the
- * first to call becomes the *usual* thread, which steps in by plain stores; whoever else comes first takes that away
- * from it, for good, and from then on all have the mutex alone. (Biased locking: Kawachiya, Koseki, Onodera, "Lock
+ * A mutex costs two locked instructions. Each waits until all earlier stores are done: in a stream of small messages,
+ * until the cache lines of each message have come from the receiver's core. Mostly one thread makes all calls. So the
+ * first thread that calls becomes the *owner of the bias*, which enters by plain stores. The first other thread revokes
+ * the bias for good, and from then on all threads take the mutex. (Biased locking: Kawachiya, Koseki, Onodera, "Lock
  * reservation", 2002; Dice, Huang, Yang, "Asymmetric Dekker synchronization", 2001.)
  *
- * Stepped in is under lock, but for this: it is for what is over soon, so whoever has stepped in does not wait for
- * peers, nor lets go of the mutex, which it has not; before that it goes over to the mutex. */
+ * "Under the lock" means either. But the biased lock is for short sections: its holder must not wait for peers, and
+ * cannot release the mutex, which it does not hold. Before that it upgrades to the mutex. */
 #ifndef COLLET_ENGINE_LOCK_H
 #define COLLET_ENGINE_LOCK_H
 
@@ -15,23 +15,23 @@
 
 #include "engine/engine.h"
 
-/* A number of the calling thread's alone. */
+/* Returns a number that identifies the calling thread. */
 static inline uintptr_t collet_this_thread(void)
 {
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_thread_pointer)
-	return (uintptr_t)__builtin_thread_pointer();  /* saves a call */
+	return (uintptr_t)__builtin_thread_pointer();  /* saves a function call */
 #endif
 #endif
 	return (uintptr_t)pthread_self();
 }
 
-/* The calling thread has, or is about to take, what only the usual thread may have had so far. Under lock. */
+/* Revokes the bias of another thread and waits until it has left. Under the mutex. */
 void collet_engine_revoke_bias(struct collet_engine *engine);
-/* By whoever has just taken the mutex, whichever way. */
+/* Revokes another thread's bias. Called by every thread that has just taken the mutex, by whatever function. */
 static inline void collet_engine_exclude_owner(struct collet_engine *engine)
 {
-	/* Relaxed: it becomes another's under the mutex. */
+	/* Relaxed: it changes under the mutex only. */
 	const uintptr_t owner = atomic_load_explicit(&engine->bias_owner, memory_order_relaxed);
 	if (owner && owner != collet_this_thread())
 		collet_engine_revoke_bias(engine);
@@ -39,7 +39,7 @@ static inline void collet_engine_exclude_owner(struct collet_engine *engine)
 
 static inline void collet_engine_lock(struct collet_engine *engine)
 {
-	/* Who has stepped in goes over to the mutex by collet_engine_upgrade_lock(). */
+	/* A holder of the biased lock must use collet_engine_upgrade_lock(). */
 	assert(atomic_load_explicit(&engine->bias_owner, memory_order_relaxed) != collet_this_thread() ||
 		!atomic_load_explicit(&engine->bias_held, memory_order_relaxed));
 	pthread_mutex_lock(&engine->mutex);
@@ -51,15 +51,15 @@ static inline void collet_engine_unlock(struct collet_engine *engine)
 	pthread_mutex_unlock(&engine->mutex);
 }
 
-/* Only the usual thread can, and not within what it has stepped in for. */
+/* Enters without the mutex. True only for the owner of the bias, and not if it has already entered. */
 static inline bool collet_engine_enter_biased(struct collet_engine *engine)
 {
 	const uintptr_t self = collet_this_thread();
 	if (atomic_load_explicit(&engine->bias_owner, memory_order_relaxed) != self ||
 		atomic_load_explicit(&engine->bias_held, memory_order_relaxed))
 		return false;
-	/* Pairs with collet_engine_revoke_bias(): of the two one must see the other. This thread has only the compiler
-	 * keep the order; the other has the processors keep it. */
+	/* Pairs with collet_engine_revoke_bias(): one of the two threads must see the other's store. This one only
+	 * keeps the compiler from reordering; the other one orders the processors (collet_fence_all). */
 	atomic_store_explicit(&engine->bias_held, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&engine->bias_owner, memory_order_relaxed) == self)
@@ -70,11 +70,11 @@ static inline bool collet_engine_enter_biased(struct collet_engine *engine)
 
 static inline void collet_engine_leave_biased(struct collet_engine *engine)
 {
-	/* Release, pairing with the acquire in collet_engine_revoke_bias(): what was done inside is seen. */
+	/* Release, pairing with the acquire in collet_engine_revoke_bias(): it makes the section's stores visible. */
 	atomic_store_explicit(&engine->bias_held, 0, memory_order_release);
 }
 
-/* For what may be over soon: steps in (true), or locks. */
+/* Enters for a short section: without the mutex (true), or with it. */
 static inline bool collet_engine_lock_biased(struct collet_engine *engine)
 {
 	if (collet_engine_enter_biased(engine))
@@ -83,7 +83,7 @@ static inline bool collet_engine_lock_biased(struct collet_engine *engine)
 	return false;
 }
 
-/* It is not over soon: from here on by the mutex. Others may have been in between. */
+/* Upgrades to the mutex, for a section that turns out to be long. Other threads may enter in between. */
 static inline void collet_engine_upgrade_lock(struct collet_engine *engine, bool *is_biased)
 {
 	if (!*is_biased)
@@ -101,13 +101,14 @@ static inline void collet_engine_unlock_biased(struct collet_engine *engine, boo
 		collet_engine_unlock(engine);
 }
 
-/* A thread is about to call. When this returns it is the usual thread, or there is none any more. Not under lock. */
+/* Registers a thread that is about to call. Afterwards it is the owner of the bias, or there is no owner any more. Not
+ * under the lock. */
 void collet_engine_register_thread(struct collet_engine *engine);
-/* Is that so already? */
+/* True if the calling thread need not register. */
 static inline bool collet_engine_knows_thread(const struct collet_engine *engine)
 {
-	/* In this order, so that who is usual is seen. Acquire, pairing with the release stores in lock.c: that nobody
-	 * is any more is known once the last one has stepped out. */
+	/* In this order, so that the owner is visible. Acquire, pairing with the release stores in lock.c: 0 is visible
+	 * only after the last owner has left. */
 	if (!atomic_load_explicit(&engine->has_caller, memory_order_acquire))
 		return false;
 	const uintptr_t owner = atomic_load_explicit(&engine->bias_owner, memory_order_acquire);

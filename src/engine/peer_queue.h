@@ -1,4 +1,5 @@
-/* One endpoint as tasks use it: two rings that keep (request, step) order, whatever order work items finish in. */
+/* Queues the transfers of one endpoint. Two rings, one for each direction, keep (request, step) order, in whatever
+ * order work items finish: that is how requests that overlap cannot cross. */
 #ifndef COLLET_ENGINE_PEER_QUEUE_H
 #define COLLET_ENGINE_PEER_QUEUE_H
 
@@ -17,56 +18,60 @@ struct collet_request;
 struct collet_peer_queue {
 	_Atomic(struct collet_endpoint *) endpoint; /* NULL until open; set once, by the control thread (release) */
 	struct collet_comm_state *state;
-	uint32_t peer;               /* rank in the group */
+	uint32_t peer;               /* rank in the communicator */
 	uint32_t channel;
 	struct collet_transfer_ring send, receive;
-	struct collet_peer_queue *next_active, **previous_active; /* in engine.active while something is queued */
+	struct collet_peer_queue *next_active, **previous_active; /* in engine.active_queues while
+	                                                               something is queued */
 	bool connection_requested;   /* collet_connections_request() has been called */
 	struct collet_peer_queue *next_in_state;
-	/* Under fabric_lock from here on. */
+	/* From here on under engine.connections_lock. */
 	struct collet_connection_setup *setup;
-	uint32_t failed_transports;  /* of the engine's transports, those that this pair has tried in vain, as bits */
+	uint32_t failed_transports;  /* bit i: this pair has tried the engine's transport i in vain */
 	bool has_dialed;             /* this rank has dialed */
 };
 
 /* ---- peer_queue.c. Under lock. */
+/* A system call takes about as long as this many reads of memory. */
 enum { COLLET_SYSCALL_POLLS = 16 };
+/* Returns the queue to the peer, creating it if needed; NULL if there is no memory, which ends the communicator. */
 struct collet_peer_queue *collet_peer_queue_get(struct collet_comm_state *state, uint32_t channel, uint32_t peer);
-/* The same, but NULL if there is none. */
+/* Returns the queue to the peer if it exists, else NULL. */
 struct collet_peer_queue *collet_peer_queue_find(
 	const struct collet_comm_state *state, uint32_t channel, uint32_t peer);
-/* Something has been queued: progress looks after it from now on, until nothing is. */
+/* Adds it to the active queues. Progress handles it from now on until nothing is queued. */
 void collet_peer_queue_activate(struct collet_peer_queue *peer_queue);
-/* Posts what is ready. */
+/* Posts the ready transfers. */
 void collet_peer_queue_post_ready(struct collet_peer_queue *peer_queue);
-/* Posts what has just been queued to be sent. The route is activated if it did not settle at once. */
+/* Posts the send that was queued last. Activates the queue unless the send completed at once. */
 void collet_peer_queue_post_send(struct collet_peer_queue *peer_queue);
-/* The same for the receive that has just been queued, but only if it is likely to settle: something has come. */
+/* Does the same for the receive that was queued last, but only if something has arrived, so that it likely
+ * completes. */
 void collet_peer_queue_try_receive(struct collet_peer_queue *peer_queue);
-/* Sends or receives at once, past the queues, where they are empty and the transport can. */
+/* Sends or receives without queueing, if the ring is empty and the transport can complete it at once. */
 enum collet_try_result collet_peer_queue_send_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer);
 enum collet_try_result collet_peer_queue_receive_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer);
-/* Ends the view of one that was received so, for the request: it may have become COLLET_ERR_PEER_LOST. */
+/* Releases the view of a transfer received that way, for the request, whose status may become COLLET_ERR_PEER_LOST. */
 void collet_peer_queue_release_view(
 	struct collet_peer_queue *peer_queue, struct collet_request *request, struct collet_transfer *transfer);
-/* Posts it whatever has come, and activates the route. False: it was posted. */
+/* Posts the receive whether or not anything has arrived, and activates the queue. False if it was posted already. */
 bool collet_peer_queue_post_receive(struct collet_peer_queue *peer_queue);
-/* Returns how many transfers settled. */
+/* Makes progress on both rings. Returns how many transfers completed. */
 uint32_t collet_peer_queue_progress(struct collet_peer_queue *peer_queue);
-/* Received bytes that are the transport's or the peer's memory are taken to the transfer's own place. */
+/* Copies received bytes from memory of the transport or of the peer to the transfer's own buffer. */
 void collet_peer_queue_copy_view(struct collet_peer_queue *peer_queue, struct collet_queued_transfer *queued);
-/* The same for all that it holds. */
+/* Does the same for all views that the queue holds. */
 void collet_peer_queue_copy_views(struct collet_peer_queue *peer_queue);
-/* A receive's bytes are not needed any more. */
+/* Releases the bytes of a receive, which are not needed any more. */
 void collet_peer_queue_release(struct collet_peer_queue *peer_queue, struct collet_queued_transfer *queued);
-/* What it costs to find out whether the message has come that was queued last, in looks into memory: asking a kernel
- * takes as long as COLLET_SYSCALL_POLLS of them. 0: that is progress's to find out. */
+/* Returns the cost of polling for the message that was queued last, in reads of memory; a system call counts
+ * COLLET_SYSCALL_POLLS of them. 0: only collet_engine_progress() can find out. */
 uint32_t collet_peer_queue_poll_cost(const struct collet_peer_queue *peer_queue);
-/* Was the peer on this rank's core when it was last heard of? */
+/* True if the peer's last message said that it runs on this rank's core. */
 bool collet_peer_queue_shares_core(const struct collet_peer_queue *peer_queue);
-/* Takes it off the list of active routes; its queues are not looked at any more. */
+/* Removes it from the active queues; progress does not handle it any more. */
 void collet_peer_queue_deactivate(struct collet_peer_queue *peer_queue);
 
 #endif

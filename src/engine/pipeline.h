@@ -1,12 +1,12 @@
-/* Buffers that are filled, and emptied, while their request runs: they stand for memory that the engine cannot touch.
+/* Pipelined staging: fills and empties the host buffers of a request while it runs. The buffers stand for memory that
+ * the engine cannot access, such as a GPU's.
  *
- * The buffers are cut into cells. Somebody else (the owner) brings what is read into them, cell by cell, in the order
- * in which the program first uses it, and takes away what is written, each cell when its last writer has been. Lanes
- * wait for the cells that an item touches and for no others, so a request's messages begin when its first cells are
- * there, and its results leave while its last messages are under way. The program is the same one, whole: nothing is
- * cut that could change a sum.
+ * The buffers are cut into cells. The owner of struct collet_pipeline copies the input in, cell by cell, in the order
+ * in which the program first uses it. It copies the result out, each cell after its last writer. Tasks wait only for
+ * the cells that an item touches. So messages begin when the first cells are filled, and results leave while the last
+ * messages are under way. The program is unchanged: pipelining cuts nothing that could change a sum.
  *
- * What is read first and written last is known beforehand: the program is walked once, as its lanes will walk it. */
+ * A dry run of the program, in the order of its tasks, finds out what is read first and written last. */
 #ifndef COLLET_ENGINE_PIPELINE_H
 #define COLLET_ENGINE_PIPELINE_H
 
@@ -22,57 +22,57 @@ struct collet_request;
 struct collet_task;
 struct collet_work_item;
 
-/* Under the engine's lock, but for init and deinit. */
 struct collet_gdr;
-struct collet_pipeline {
-	struct collet_pipeline *next;   /* in engine.flows, while it runs */
-	struct collet_request *request; /* NULL: it does not run */
-	/* In each round of progress while the request is pending: brings and takes. True: something has got on. */
-	bool (*progress)(struct collet_pipeline *pipeline);
-	bool needs_polling; /* the owner's: copies are under way, of which nobody tells the end */
-	struct collet_gdr *gdr;     /* nothing is brought or taken: transports reach the buffers (see gdr.h). NULL */
 
-	struct collet_range in, out; /* what is brought and taken; bytes 0: nothing is. They may overlap */
-	size_t cell_bytes;           /* the last cell of each has what is left */
+/* Under the engine's lock, except for init and deinit. */
+struct collet_pipeline {
+	struct collet_pipeline *next;   /* in engine.pipelines while it runs */
+	struct collet_request *request; /* NULL: it does not run */
+	/* Copies in and out, in each round of progress while the request is pending. True if something progressed. */
+	bool (*progress)(struct collet_pipeline *pipeline);
+	bool needs_polling; /* set by the owner: copies are under way whose end only polling finds */
+	struct collet_gdr *gdr; /* set: transports access the buffers, nothing is copied (see gdr.h). Else NULL */
+
+	struct collet_range in, out; /* host memory that is copied in and out; may be empty or overlap */
+	size_t cell_bytes;           /* the last cell of each may be shorter */
 	uint32_t in_cell_count, out_cell_count;
-	uint32_t *copy_in_order; /* cells to be brought: order_count of them, as they are first used */
+	uint32_t *copy_in_order; /* cells to copy in: copy_in_count of them, in order of first use */
 	uint32_t copy_in_count;
-	bool *is_copied_in; /* by cell: there is nothing to wait for */
+	bool *is_copied_in; /* by cell: copied, or need not be */
 	uint32_t copied_in_count;
-	uint32_t *writer_counts; /* by cell: the items that write there, and what is brought there; 0: it
-			      stays as it is */
-	uint32_t *writers_left; /* by cell: those that have not yet */
-	uint32_t *copy_out_order; /* cells to be taken, ready_count of written_count so far */
+	uint32_t *writer_counts; /* by cell: items, and copies in, that write there; 0: it is not written */
+	uint32_t *writers_left; /* by cell: those that have not written yet */
+	uint32_t *copy_out_order; /* cells to copy out: copy_out_ready of copy_out_count so far */
 	uint32_t copy_out_ready, copy_out_count, copied_out_count;
-	uint64_t *first_use;        /* for planning */
-	struct collet_task *dry_run_task; /* likewise */
+	uint64_t *first_use; /* by cell, for planning */
+	struct collet_task *dry_run_task; /* for planning */
 	bool planned;
 };
 
-/* Of these buffers, in cells of so many bytes; any thread. COLLET_ERR_MEMORY: it is fit for deinit. */
+/* Initializes a pipeline for these buffers. Any thread. After COLLET_ERR_MEMORY it can be deinitialized. */
 collet_status collet_pipeline_init(
 	struct collet_pipeline *pipeline, struct collet_range in, struct collet_range out, size_t cell_bytes);
 void collet_pipeline_deinit(struct collet_pipeline *pipeline); /* a zeroed one is fine */
 
-/* The planned request is about to be started, with these buffers or parts of them; the same one may be started again
- * when it has ended. */
+/* Attaches the pipeline to a planned request that is about to start, on these buffers or parts of them. The same
+ * request may start again when it has ended. */
 void collet_pipeline_start(struct collet_pipeline *pipeline, struct collet_request *request);
-/* It has ended, and is still there. Safe to repeat. */
+/* Detaches the pipeline from a request that has ended and still exists. Safe to repeat. */
 void collet_pipeline_stop(struct collet_pipeline *pipeline);
 
-/* For lanes: may the item write where it writes, and, reads_too, read what it reads? */
+/* For tasks: true if the item may write its destination and, with_reads, read its operands. */
 bool collet_pipeline_allows(struct collet_pipeline *pipeline, const struct collet_work_item *item, bool with_reads);
-/* It has written. */
+/* For tasks: notes that the item has written. */
 void collet_pipeline_item_written(struct collet_pipeline *pipeline, const struct collet_work_item *item);
 
-/* For the owner: bytes of a cell, from the start of its side. */
+/* For the owner: returns the memory of a cell of `in` or `out`. */
 struct collet_range collet_pipeline_cell(
 	const struct collet_pipeline *pipeline, const struct collet_range *side, uint32_t cell);
-/* The next of `order` is there; the next of `ready` has been taken, which may end the request. */
+/* For the owner: notes that the next cell of copy_in_order, or of copy_out_order, is complete. May end the request. */
 void collet_pipeline_copied_in(struct collet_pipeline *pipeline);
 void collet_pipeline_copied_out(struct collet_pipeline *pipeline);
 
-/* Has all been brought and taken? */
+/* True if everything has been copied in and out. */
 static inline bool collet_pipeline_is_complete(const struct collet_pipeline *pipeline)
 {
 	return pipeline->copied_in_count == pipeline->copy_in_count &&

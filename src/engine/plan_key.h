@@ -5,14 +5,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a request was planned for. A pooled request that is used for the same call again keeps its plan. */
+/* A pooled request that is used again for a call with the same key keeps its plan. */
 struct collet_plan_key {
 	uint64_t count;
 	uint32_t root, op;
-	uint32_t segment_bytes;      /* 0: the choice; channels too */
-	uint8_t channels;
+	uint32_t segment_bytes;      /* 0: as chosen */
+	uint8_t channels;            /* 0: as chosen */
 	uint8_t collective, dtype;
-	uint8_t algorithm;           /* 0: there is no plan; 1: the choice; 2 + i: the collective's i-th was named */
+	/* 0: there is no plan; 1: as chosen; 2 + i: the caller named the collective's i-th */
+	uint8_t algorithm;
 	bool commutes;
 };
 

@@ -1,4 +1,5 @@
-/* A hook into the rounds of progress of one communicator. */
+/* Hooks into the rounds of progress of a communicator. Executors of its calls other than tasks use them: see
+ * cuda/shared_gpu/shared_gpu.h and cuda/peer_gpus/device_collective.h. */
 #ifndef COLLET_ENGINE_PROGRESS_HOOK_H
 #define COLLET_ENGINE_PROGRESS_HOOK_H
 
@@ -8,30 +9,30 @@
 struct collet_comm_state;
 struct collet_request;
 
-/* For who does a group's calls by other means than lanes (see cuda/shared_gpu/shared_gpu.h,
- * cuda/peer_gpus/device_collective.h). Under lock. */
+/* Called under the engine's lock. */
 struct collet_progress_hooks {
-	/* In each round of progress while the group has not ended. true: something has got on, and may have left
-	 * transfers that only the next round moves. */
+	/* Makes progress, in each round until the communicator ends. True if something progressed; it may have left
+	 * transfers that the next round moves. */
 	bool (*progress)(struct collet_comm_state *state, void *context);
-	/* Does it need no further round before a message comes? */
+	/* True if it needs no further round before a message arrives. */
 	bool (*is_idle)(const void *context);
-	/* Which ranks a held request waits for, for a sentence. false: somebody else does it. */
+	/* Names the ranks that a deferred request waits for, for a sentence. False if the request is not its own. */
 	bool (*name_awaited)(
 		const void *context, const struct collet_request *request, char *text, size_t capacity);
-	/* The group is over, and its requests are about to end: then buffers are the callers'. NULL: nothing. */
+	/* Stops using the callers' buffers, since the communicator has ended and its requests are about to end. May be
+	 * NULL. */
 	void (*release_buffers)(void *context);
 };
 
-/* One of those who do, in a group's list. */
+/* An entry in a communicator's list of hooks. */
 struct collet_progress_hook {
 	struct collet_progress_hook *next;
 	const struct collet_progress_hooks *table;
-	void *context;                       /* the hooks' */
+	void *context;                       /* passed to the functions */
 };
 
 /* ---- comm_state.c */
-/* The hook stays where it is until it is removed; one that is in no list may be removed. */
+/* Adds a hook, whose memory must stay valid until it is removed. Removing a hook that is in no list does nothing. */
 void collet_comm_state_add_hook(struct collet_comm_state *state, struct collet_progress_hook *hook);
 void collet_comm_state_remove_hook(struct collet_comm_state *state, const struct collet_progress_hook *hook);
 

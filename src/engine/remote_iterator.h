@@ -1,9 +1,10 @@
-/* The walk over a step's remote peers: who is at its ends besides this rank, and which part of the item is theirs.
+/* Iterates over the remote peers of a step: its sources and destinations without this rank, and each one's part of an
+ * item.
  *
  *	for (struct remotes at = remote_iterator_of(request, step, REMOTE_SOURCES); remote_iterator_next(&at);)
  *		... at.position ...
  *
- * Peers come in the order in which the step names them, on every rank: it is the order of messages too. */
+ * Peers come in the order in which the step names them. It is the same on every rank, and the order of messages. */
 #ifndef COLLET_ENGINE_REMOTE_ITERATOR_H
 #define COLLET_ENGINE_REMOTE_ITERATOR_H
 
@@ -18,13 +19,13 @@ enum remote_side {
 };
 
 struct remote_iterator {
-	/* Who is at hand. */
+	/* The current peer. */
 	uint32_t position;           /* in the shape's order; work_item_peer_queue(), request_comm_rank() */
-	bool sends;                  /* this rank sends to it: it is at a destination */
-	/* By remote_iterator_next_part() only. */
-	uint64_t count;              /* elements that go this way */
-	char *place;                 /* per_peer steps: where these are in this rank's buffer; else NULL */
-	/* The walk's own: the end at hand, how many are left with it, the next of its peers. */
+	bool sends;                  /* it is a destination: this rank sends to it */
+	/* Set by remote_iterator_next_part() only. */
+	uint64_t count;              /* elements sent to it or received from it */
+	char *place;                 /* per-peer step: their address in this rank's buffer; else NULL */
+	/* Internal: the current range, how many are left including it, the index of its next peer. */
 	const struct collet_request *request;
 	const struct collet_step *step;
 	const struct collet_buffer_range *end;
@@ -59,7 +60,7 @@ static inline bool remote_iterator_next(struct remote_iterator *at)
 	}
 }
 
-/* The next that the item has something for, or from. */
+/* Goes to the next peer that sends or receives a part of the item. */
 static inline bool remote_iterator_next_part(struct remote_iterator *at, const struct collet_work_item *item)
 {
 	while (remote_iterator_next(at)) {

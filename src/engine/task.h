@@ -1,4 +1,4 @@
-/* An independent sequence of work items: one part of a program, or every channels-th segment of it. */
+/* A task executes an independent sequence of work items: one part of a program, or every channels-th segment of it. */
 #ifndef COLLET_ENGINE_TASK_H
 #define COLLET_ENGINE_TASK_H
 
@@ -17,37 +17,37 @@ struct collet_operand;
 struct collet_request;
 
 enum {
-	TASK_WINDOW = 16,            /* items under way in a lane; > COLLET_LOOKAHEAD */
-	PUBLISH_WINDOW = COLLET_LOOKAHEAD + 2, /* the same of a request that publishes: what is in staging should still
-	                                be in a cache when peers come to read it */
-	/* Of a lane, touched only as far as used. The odd 64 KiB make a slot's pieces a little longer, together, than
-	 * 512 KiB: behind them, a span of a power of two has no message of some bytes. */
+	TASK_WINDOW = 16,            /* most items under way in a task; > COLLET_LOOKAHEAD */
+	/* The same for a request that publishes: staged data should still be in a cache when peers read it. */
+	PUBLISH_WINDOW = COLLET_LOOKAHEAD + 2,
+	/* A task's staging; only used pages take memory. The extra 64 KiB make a slot's segments a little longer than
+	 * 512 KiB in total, so that a span of a power of two does not end in a tiny message. */
 	COLLET_STAGING_BYTES = (8 << 20) + (64 << 10)
 };
 
 struct collet_task {
 	struct collet_comm_state *state;
 	uint32_t channel;
-	struct collet_request *first_request, *last_request; /* requests that have items to enter here, in starting
-	                                                        order */
-	struct collet_cursor cursor;          /* in the first */
+	struct collet_request *first_request, *last_request; /* requests that have items to issue, in order of start */
+	struct collet_cursor cursor;          /* position in the first of them */
 	struct collet_work_item items[TASK_WINDOW];
-	uint32_t oldest, next;                /* items[oldest % TASK_WINDOW] up to next are under way; both only grow */
-	uint32_t free_slots;                  /* bit mask */
-	bool has_pending_item;                /* items[next] is filled in, but its routes have no room yet */
-	char *staging;                        /* in the arena, if that had room: then local peers have it mapped */
+	uint32_t oldest, next;                /* items oldest to next - 1 are under way, at index % TASK_WINDOW; both
+	                                         only grow */
+	uint32_t free_slots;                  /* bit mask of slots of the staging */
+	bool has_pending_item;                /* items[next] is filled in, but some peer queue has no room */
+	char *staging;                        /* in the arena if that had room; then local peers have it mapped */
 	bool staging_is_mapped;
-	struct collet_operand *operands;      /* group size + 2, for one execution */
+	struct collet_operand *operands;      /* for one execution: one for each rank, and COLLET_STEP_SOURCES more */
 };
 
-/* The item's route to who is at this position. */
+/* Returns the queue to the peer at this position, for the item's channel. */
 static inline struct collet_peer_queue *work_item_peer_queue(
 	const struct collet_task *task, const struct collet_work_item *item, uint32_t position)
 {
 	return collet_peer_queue_get(task->state, task->channel, request_comm_rank(item->request, position));
 }
 
-/* The item's slot of the lane's staging: see collet_slot_segments(). */
+/* Returns a part of the item's slot of the staging: see collet_slot_segments(). */
 static inline char *work_item_slot(const struct collet_task *task, const struct collet_work_item *item, uint32_t piece)
 {
 	return task->staging + (size_t)item->staging_slot * (COLLET_STAGING_BYTES / TASK_WINDOW) +
@@ -58,14 +58,14 @@ static inline char *work_item_slot(const struct collet_task *task, const struct 
 void collet_task_progress(struct collet_task *task);
 
 /* ---- task_staging.c */
-/* The group's lane of that channel, made if there is none yet. COLLET_ERR_MEMORY. */
+/* Returns the communicator's task for the channel, creating it if needed. COLLET_ERR_MEMORY. */
 collet_status collet_task_get(struct collet_comm_state *state, uint32_t channel, struct collet_task **task);
 void collet_task_destroy(struct collet_task *task);
-/* How many pieces an item's slot of the staging has room for, if it gets pieces from up to fan_in peers: these; the
- * value, if it has no place of its own; and this rank's own operand, scaled, or one more of the parts that a scatter's
- * root makes for its peers. */
+/* Returns how many segments a slot of the staging must hold if an item receives from up to fan_in peers. It holds
+ * those, the value if that has no destination, and this rank's scaled operand or one more part that a scatter's root
+ * prepares. */
 uint32_t collet_slot_segments(enum collet_collective collective, uint32_t fan_in);
-/* The elements of a piece of about piece_bytes, such that a slot holds so many of them. */
+/* Returns the elements of a segment of about segment_bytes, such that a slot holds slot_segments of them. */
 uint64_t collet_segment_elements(uint32_t segment_bytes, uint32_t slot_segments, size_t element_bytes);
 
 #endif

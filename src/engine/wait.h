@@ -1,4 +1,4 @@
-/* Waiting: spins, then yields, then sleeps, and makes progress meanwhile. */
+/* Waits: spins, then yields, then sleeps, and makes progress meanwhile. */
 #ifndef COLLET_ENGINE_WAIT_H
 #define COLLET_ENGINE_WAIT_H
 
@@ -7,25 +7,25 @@
 
 #include "engine/engine.h"
 
-/* How long a thread has waited in vain: it spins, then yields, then sleeps. */
+/* How long a thread has waited without progress. */
 struct collet_spin_wait {
 	uint32_t spin_polls, polls, rounds;
 	int64_t yielding_since;
 };
-/* After a round that moved nothing. Lets go of the lock now and then. */
+/* Spins, yields or sleeps once, after a round that moved nothing. Releases the lock now and then. Under the lock. */
 void collet_engine_wait_once(struct collet_engine *engine, struct collet_spin_wait *spin_wait);
-/* After one that moved something. */
+/* Starts over, after a round that moved something. */
 static inline void collet_spin_wait_reset(struct collet_spin_wait *spin_wait)
 {
 	spin_wait->polls = 0;
 	spin_wait->yielding_since = 0;
 }
 
-/* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called
- * under lock. */
+/* Makes progress on everything until done() is true, which is called under the lock. Deadlines end pending requests.
+ * Not under the lock. */
 void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context);
-/* How often a blocking call looks for its own messages alone before it waits in earnest: a microsecond or so; not at
- * all where whom it waits for may need its core. */
+/* Returns how often a blocking call polls for its own messages alone before it waits: for about a microsecond, but
+ * never if the peer may need this core. */
 static inline uint32_t collet_engine_spin_budget(const struct collet_engine *engine)
 {
 	enum { MOST = 64 };
@@ -33,11 +33,12 @@ static inline uint32_t collet_engine_spin_budget(const struct collet_engine *eng
 		return 0;
 	return engine->spin_polls < MOST ? engine->spin_polls : MOST;
 }
-/* The same, called under lock, which is let go of while waiting. */
+/* Does the same as collet_engine_wait(), under the lock, which it releases while it waits. */
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context);
-/* One round; what done() says then. */
+/* Makes one round of progress and returns done(). */
 bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context);
-/* Lets go of lock: something is under way that this thread does not wait for now, so whoever sleeps is to see to it. */
+/* Releases the lock and wakes a sleeping thread, which takes over what this thread has started and does not wait
+ * for. */
 void collet_engine_unlock_handoff(struct collet_engine *engine);
 
 #endif

@@ -1,4 +1,5 @@
-/* One segment of one step, under way: where its elements are, and who is at the step's ends. */
+/* A work item is one segment of one step, under way in a task. The functions here say where its elements are and which
+ * peers its step names. */
 #ifndef COLLET_ENGINE_WORK_ITEM_H
 #define COLLET_ENGINE_WORK_ITEM_H
 
@@ -16,27 +17,26 @@
 struct collet_queued_transfer;
 struct collet_task;
 
-/* One piece of one step. */
 struct collet_work_item {
 	struct collet_request *request;
-	const struct collet_step *step; /* own_step, or one that the request keeps */
+	const struct collet_step *step; /* own_step, or a step that the request keeps */
 	struct collet_step own_step;
-	/* The piece: elements from the start of the step's spans. per_peer: of the longest. */
+	/* The segment, in elements from the start of the step's spans. Per-peer step: of the longest span. */
 	uint64_t offset, count;
 	uint32_t receives_pending, sends_pending;
-	uint32_t staging_slot;       /* of the lane's staging */
-	bool executed;               /* combined; its sends may be posted */
-	bool in_staging;             /* a kept receive that lands in staging, since its place was not free */
-	bool published;              /* what its sends read is a copy in staging, or in its cell (gdr.h) */
-	uint32_t channel;            /* the lane's; where requests reach a GPU's buffers (gdr.h), */
-	bool is_copying;             /* and copies are to be made, or are being made, before it is executed, */
-	struct collet_work_item *next_copy; /* then of this one */
+	uint32_t staging_slot;       /* its slot of the task's staging */
+	bool executed;               /* reduced or stored; its sends may be posted */
+	bool in_staging;             /* it receives into staging, since its destination was not free */
+	bool published;              /* its sends read a copy in staging, or in its cell (gdr.h) */
+	uint32_t channel;            /* the task's channel */
+	bool is_copying;             /* GPUDirect (gdr.h): its copies must complete before it is executed */
+	struct collet_work_item *next_copy; /* GPUDirect: the item that is copied next */
 	uint32_t read_count;
 	struct collet_range reads[COLLET_STEP_SOURCES];
 	struct collet_range writes;
-	struct collet_range borrowed; /* what its sends read */
-	struct collet_range excluded; /* per_peer: the ranges above are hulls, of which this part is not meant */
-	void *value;                 /* where the combined piece is (to be) */
+	struct collet_range borrowed; /* the memory that its sends read */
+	struct collet_range excluded; /* per-peer step: the ranges above are hulls; this part does not count */
+	void *value;                 /* address of the reduced segment */
 };
 
 static inline char *request_address(const struct collet_request *request, enum collet_buffer buffer, uint64_t first)
@@ -57,7 +57,7 @@ static inline uint32_t request_comm_rank(const struct collet_request *request, u
 	return request->shape.order ? request->shape.order[position] : position;
 }
 
-/* Elements of this item's piece in a per_peer span, and where they start; false: that chunk has no such piece. */
+/* Computes this item's segment of a per-peer span. False if that chunk has no such segment. */
 static inline bool work_item_peer_segment(const struct collet_request *request, const struct collet_work_item *item,
 	enum collet_buffer buffer, uint32_t position, struct collet_span *span)
 {
@@ -70,7 +70,7 @@ static inline bool work_item_peer_segment(const struct collet_request *request, 
 	return true;
 }
 
-/* Of a step that sends each peer another part of a buffer: are the parts made in the slot? */
+/* True if a step that sends a different part of a buffer to each peer prepares these parts in the slot. */
 static inline bool work_item_packs_parts(const struct collet_work_item *item)
 {
 	const struct collet_request *request = item->request;
@@ -79,21 +79,21 @@ static inline bool work_item_packs_parts(const struct collet_work_item *item)
 		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
 }
 
-/* In the caller's memory, of a step with such a destination. */
+/* Returns the local destination of a step that has one. */
 static inline char *work_item_destination(const struct collet_work_item *item)
 {
 	const struct collet_buffer_range *end = &item->step->destination[0];
 	return request_address(item->request, end->buffer, end->span.first + item->offset);
 }
 
-/* Of a step that is no per_peer one, with a source here. */
+/* Returns the local source of a step that has one and is not per-peer. */
 static inline char *work_item_source(const struct collet_work_item *item)
 {
 	const struct collet_buffer_range *end = &item->step->source[0];
 	return request_address(item->request, end->buffer, end->span.first + item->offset);
 }
 
-/* Is the item's value what this rank has, as it is? */
+/* True if the item's value is an unmodified copy of local data. */
 static inline bool work_item_is_plain_copy(const struct collet_work_item *item)
 {
 	const struct collet_request *request = item->request;
@@ -103,13 +103,13 @@ static inline bool work_item_is_plain_copy(const struct collet_work_item *item)
 		!(request->averages && step->is_final);
 }
 
-/* No step of the collective combines anything. */
+/* True if no step of the collective reduces. */
 static inline bool request_never_reduces(const struct collet_request *request)
 {
 	return !collet_collective_is_reduction(request->program->collective);
 }
 
-/* What a transport may know of a send: COLLET_TRANSFER_*. */
+/* Returns the hints for a transport about a send: COLLET_TRANSFER_*. */
 static inline uint32_t request_send_flags(const struct collet_request *request)
 {
 	const enum collet_collective collective = request->program->collective;
@@ -120,29 +120,30 @@ static inline uint32_t request_send_flags(const struct collet_request *request)
 }
 
 /* ---- value_placement.c */
-/* Where an item's value is to be, and whether that is a copy for peers to read. */
+/* Chooses the address of an item's value, and whether it is a copy for peers to read. */
 void collet_work_item_place_value(struct collet_task *task, struct collet_work_item *item);
-/* Where the combined piece goes: in place, or into the item's staging if it only travels on. What is sent as it is, is
- * sent from where it is, even if it has a place here too: so it can leave before it is copied there, and from lines
- * that the peers may still have from last time. But from its place if they have mapped that one. */
+/* Returns the address of the reduced segment: its destination, or the item's staging if the segment is only forwarded.
+ * Unmodified data is sent from its source, even if it has a destination here too. So it can leave before it is copied,
+ * and from cache lines that peers may still hold from the last call. If peers have mapped the destination, it is sent
+ * from there. */
 char *collet_work_item_value_address(const struct collet_task *task, const struct collet_work_item *item);
-/* Does the item send what this rank has just combined, to one peer, which sends it as much? */
+/* True if the item sends data that this rank has just reduced, to one peer that sends as much in return. */
 bool collet_work_item_is_fresh(const struct collet_work_item *item);
 
 /* ---- execute.c */
-/* The item has its bytes and its place: combines or keeps, and lets its sends go. */
+/* Executes an item whose bytes have arrived and whose destination is free: reduces or stores them, posts its sends. */
 void collet_work_item_execute(struct collet_task *task, struct collet_work_item *item);
-/* Its part in that where somebody else copies: what it sends may go; it has been executed. */
+/* The two parts of that if somebody else makes the copies: posts the sends; then marks the item executed. */
 void collet_work_item_post_sends(struct collet_task *task, const struct collet_work_item *item);
 void collet_work_item_finish(struct collet_task *task, struct collet_work_item *item);
-/* An item that has its bytes but must wait for its place takes them into its staging and gives the views back: peers
- * may be waiting for just that, to be done with what they lent and so with what they must do for us. */
+/* Copies the views of an item into its staging and releases them. An item that must wait for its destination does this,
+ * since peers may wait for the release of their memory before they can do what this rank waits for. */
 void collet_work_item_copy_views(struct collet_task *task, struct collet_work_item *item);
 
 /* ---- conflict.c */
-/* Finds out what the item reads and writes of this rank's memory. */
+/* Fills in the ranges of this rank's memory that the item reads and writes. */
 void collet_work_item_fill_ranges(const struct collet_request *request, struct collet_work_item *item);
-/* Must the lane's item wait for an earlier one that is not finished? Before it writes; reads_too: or reads its
+/* True if the task's item must wait for an earlier unfinished one before it writes, or, with_reads, before it reads its
  * operands. */
 bool collet_work_item_conflicts(const struct collet_task *task, uint32_t index, bool with_reads);
 
