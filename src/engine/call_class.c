@@ -1,4 +1,4 @@
-/* Telling transports what calls take; see call_class.h. */
+/* Reports the durations of calls to transports; see call_class.h. */
 #include "engine/call_class.h"
 #include "collectives/step.h"
 #include "core/clock.h"
@@ -7,7 +7,7 @@
 #include "engine/peer_queue.h"
 #include "engine/request.h"
 
-/* v-forms have one number: ranks may know different counts. */
+/* Size that v-forms are reported with. They form one class, since ranks may know different counts. */
 static const uint64_t VECTOR_BYTES = 1 << 20;
 
 uint32_t collet_request_class_flags(const struct collet_request *request)
@@ -18,7 +18,7 @@ uint32_t collet_request_class_flags(const struct collet_request *request)
 
 static void report_duration(const struct collet_peer_queue *peer_queue, uint32_t flags, uint64_t bytes, uint64_t ticks)
 {
-	/* Acquire, pairing with the control thread's release store of an open conduit. */
+	/* Acquire, pairing with the control thread's release store of an open endpoint. */
 	struct collet_endpoint *endpoint =
 		peer_queue ? atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
 	if (endpoint && endpoint->transport->report_call_time)

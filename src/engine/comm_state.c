@@ -1,4 +1,4 @@
-/* Groups and requests: their lives and their ends. */
+/* Creates, ends and frees communicator states and requests. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 	struct collet_comm_state *state = request->state;
 	if (state->fast_path_request == request) {
 		state->fast_path_request = NULL;
-		state->tasks_need_progress = true; /* what has been started since may enter lane 0 now */
+		state->tasks_need_progress = true; /* task 0 may issue later requests now */
 	}
 	if (!request->is_p2p && request->counted_bytes >= COLLET_CALL_REPORTED_BYTES && status == COLLET_OK &&
 		!request->offloaded)
@@ -113,7 +113,7 @@ void collet_request_describe(const struct collet_request *request, char *text, s
 		collet_call_describe(&request->call, text, capacity);
 }
 
-/* ---- Groups ---- */
+/* ---- Communicator states ---- */
 
 collet_status collet_comm_state_init(struct collet_comm_state *state)
 {
@@ -121,7 +121,7 @@ collet_status collet_comm_state_init(struct collet_comm_state *state)
 	if (status != COLLET_OK)
 		return status;
 	atomic_init(&state->end_status, COLLET_OK);
-	/* Address space only, as a lane's staging. */
+	/* Reserves address space, like a task's staging. */
 	void *scratch = mmap(NULL, COLLET_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (scratch == MAP_FAILED) {
@@ -171,7 +171,7 @@ void collet_comm_state_end(
 	if (first) {
 		snprintf(state->sentence, sizeof(state->sentence), "rank %u on %s: %s", state->rank,
 			engine->peer_infos[engine->rank].host, sentence);
-		/* Pairs with the acquire loads of whoever looks: the sentence is there once the status is. */
+		/* Pairs with the acquire loads of end_status: a thread that sees the status sees the sentence. */
 		atomic_store_explicit(&state->end_status, (int)status, memory_order_release);
 		if (state->abort_word)
 			atomic_store_explicit(state->abort_word, 1, memory_order_relaxed);
@@ -186,7 +186,7 @@ void collet_comm_state_end(
 	collet_engine_wake(engine);
 }
 
-/* Without a word: whoever ended the group has said why. */
+/* Ends the internal communicator without a log line: the end of its owner has been logged. */
 static void end_internal(struct collet_comm_state *internal, const struct collet_comm_state *state)
 {
 	int status = atomic_load_explicit(&state->end_status, memory_order_acquire);
@@ -207,7 +207,7 @@ void collet_comm_state_tear_down(struct collet_comm_state *state)
 	state->torn_down = true;
 	if (state->internal)
 		end_internal(state->internal, state);
-	/* Conduits first: after that no peer and no transport reads or writes a buffer of ours. */
+	/* Closes endpoints first. Afterwards no peer and no transport reads or writes a buffer of this rank. */
 	collet_connections_remove(state);
 	for (struct collet_progress_hook *hook = state->hooks; hook; hook = hook->next)
 		if (hook->table->release_buffers)

@@ -1,12 +1,12 @@
-/* What items touch, and which of them must wait for which: a range of memory that one reads, writes or has lent to
- * peers is written by another only after it, and read by another only after it was written. */
+/* Finds the memory that items access, and which items must wait for which. An item writes a range only after earlier
+ * items have read or written it and their sends from it have completed. It reads a range only after earlier writes. */
 #include "collectives/step.h"
 #include "engine/byte_range.h"
 #include "engine/request.h"
 #include "engine/task.h"
 #include "engine/work_item.h"
 
-/* ---- What an item touches ---- */
+/* ---- Accesses of an item ---- */
 
 static bool includes_self(const struct collet_request *request, const struct collet_buffer_range *end)
 {
@@ -24,7 +24,8 @@ static struct collet_range segment_range(const struct collet_request *request, c
 	return range;
 }
 
-/* All of a buffer that a per_peer step may touch, and this rank's own chunk of it, which it does not. */
+/* Computes the hull of a buffer that a per-peer step may access, and this rank's own chunk, which it does not
+ * access. */
 static void per_peer_ranges(const struct collet_request *request, struct collet_work_item *item,
 	enum collet_buffer buffer, struct collet_range *hull)
 {
@@ -66,7 +67,7 @@ void collet_work_item_fill_ranges(const struct collet_request *request, struct c
 		item->writes = segment_range(request, item, &step->destination[0]);
 }
 
-/* ---- Who waits ---- */
+/* ---- Conflicts ---- */
 
 bool collet_ranges_overlap(struct collet_range a, struct collet_range b)
 {
@@ -78,21 +79,21 @@ static bool contains(struct collet_range outer, struct collet_range inner)
 	return inner.first >= outer.first && inner.first + inner.bytes <= outer.first + outer.bytes;
 }
 
-/* Does an item's set of spans (a hull, with this rank's own chunk left out) touch a range? */
+/* True if an item's set of spans (a hull without this rank's own chunk) touches a range. */
 static bool touches(struct collet_range hull, struct collet_range hole, struct collet_range range)
 {
 	return collet_ranges_overlap(hull, range) && !(hole.bytes && contains(hole, range));
 }
 
-/* Do both put what each peer sends into the same chunks, one item behind the other there? Their hulls overlap, and they
- * do not. */
+/* True if both items store data of each peer in the same chunks, at different offsets. Their hulls overlap, but their
+ * spans do not. */
 static bool are_disjoint(const struct collet_work_item *item, const struct collet_work_item *earlier)
 {
 	return item->request == earlier->request && item->step->is_per_peer && earlier->step->is_per_peer &&
 		item->writes.bytes && item->writes.first == earlier->writes.first && item->offset != earlier->offset;
 }
 
-/* Must `item` wait with writing `writes` and reading its operands, since `earlier` is unfinished? */
+/* True if `item` must not write yet, or, with_reads, not read its operands, since `earlier` is unfinished. */
 static bool conflicts_with(const struct collet_work_item *item, const struct collet_work_item *earlier, bool with_reads)
 {
 	if (earlier->sends_pending && touches(item->writes, item->excluded, earlier->borrowed) &&

@@ -1,5 +1,6 @@
-/* The fabric: which groups and routes there are, and what the control thread has for them: connections, which become
- * conduits in connection_setup.c, lost peers, and ends. All of this is under fabric_lock. */
+/* Keeps the communicators that peers may reach and their peer queues, and handles the events of the control thread for
+ * them: connections, which connection_setup.c turns into endpoints, lost peers, and ends. All of this is under
+ * engine.connections_lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "engine/peer_queue.h"
 #include "transport/registry.h"
 
-/* The news that a group has ended, which came before this rank has made it. */
+/* The end of a communicator that this rank has not created yet. */
 struct collet_early_end {
 	struct collet_early_end *next;
 	struct collet_control_msg_end message;
@@ -41,7 +42,7 @@ static bool was_destroyed(const struct collet_engine *engine, uint64_t id)
 	return false;
 }
 
-/* The rank in the group of a world rank; group->size if it is not in it. */
+/* Returns a world rank's rank in the communicator; state->size if it is not in it. */
 static uint32_t comm_rank_of(const struct collet_comm_state *state, uint32_t world_rank)
 {
 	if (!state->world_ranks)
@@ -52,7 +53,7 @@ static uint32_t comm_rank_of(const struct collet_comm_state *state, uint32_t wor
 	return state->size;
 }
 
-/* Under fabric_lock. NULL: no such channel or peer, or no memory. */
+/* Returns the queue, creating it if needed. NULL if there is no such channel or peer, or no memory. */
 static struct collet_peer_queue *get_peer_queue(struct collet_comm_state *state, uint32_t channel, uint32_t peer)
 {
 	if (channel >= COLLET_CHANNELS || peer >= state->size)
@@ -69,14 +70,14 @@ static struct collet_peer_queue *get_peer_queue(struct collet_comm_state *state,
 	peer_queue->channel = channel;
 	peer_queue->next_in_state = state->all_peer_queues;
 	state->all_peer_queues = peer_queue;
-	/* Pairs with collet_peer_queue_find's acquire load. */
+	/* Pairs with collet_peer_queue_find()'s acquire load. */
 	atomic_store_explicit(place, peer_queue, memory_order_release);
 	return peer_queue;
 }
 
 /* ---- Events, on the control thread ---- */
 
-/* Which of this rank's transports a dialer means by a row of its own card; false: none. */
+/* Finds this rank's transport that a dialer names by its index in the dialer's peer info. False if there is none. */
 static bool find_dialed_transport(const struct collet_engine *engine, const struct collet_hello *hello, uint32_t *index)
 {
 	char name[COLLET_TRANSPORT_NAME_BYTES];
@@ -112,7 +113,7 @@ static void handle_connected(void *context, const struct collet_hello *hello, bo
 	pthread_mutex_lock(&engine->connections_lock);
 	struct collet_connection_setup *setup = collet_connection_setup_create(engine, hello, dialed, socket);
 	if (!setup) {
-		close(socket);  /* the other side sees it close; our deadline names the rank */
+		close(socket);  /* the peer sees it close; our deadline names the rank */
 	} else if (!dialed) {
 		handle_accepted(engine, setup);
 	} else {
@@ -138,8 +139,8 @@ static void handle_dial_failed(
 	pthread_mutex_unlock(&engine->connections_lock);
 }
 
-/* What a rank that has left has sent may still be read; who needs more of it sees its connections close. Whoever waits
- * for it without a connection, a GPU, sees nothing close. */
+/* Marks a rank that has left. Messages that it sent can still be read; a rank that needs more sees its connections
+ * close. A GPU waits without a connection, so departed_word tells it. */
 static void mark_left(struct collet_comm_state *state, uint32_t peer)
 {
 	collet_mismatch_peer_left(state, peer);
@@ -179,7 +180,8 @@ static void match_unexpected(struct collet_engine *engine)
 	}
 }
 
-/* A rank may have made a communicator, and ended it, while another is on its way out of the call that makes it. */
+/* Stores an end for later. A rank may have created a communicator and ended it while this one is still in the call that
+ * creates it. */
 static void store_early_end(struct collet_engine *engine, uint64_t id, const void *data)
 {
 	struct collet_early_end *early = NULL;
@@ -193,7 +195,7 @@ static void store_early_end(struct collet_engine *engine, uint64_t id, const voi
 	engine->early_ends_count++;
 }
 
-/* Tells a new group of its end, if that has come already. */
+/* Ends a new communicator if its end has already arrived. */
 static void apply_early_end(struct collet_engine *engine, struct collet_comm_state *state)
 {
 	for (struct collet_early_end **at = &engine->early_ends; *at;) {
@@ -244,7 +246,7 @@ const struct collet_control_events collet_connections_events = {
 	.message = handle_message,
 };
 
-/* ---- What the engine asks for ---- */
+/* ---- Requests of the engine ---- */
 
 struct collet_peer_queue *collet_connections_get_queue(struct collet_comm_state *state, uint32_t channel, uint32_t peer)
 {
@@ -348,7 +350,7 @@ void collet_connections_notify_left(const struct collet_comm_state *state)
 				COLLET_CONTROL_MSG_DESTROYED, &left, sizeof(left));
 }
 
-/* After the control thread has ended: what it left. */
+/* Frees what the control thread has left. It has ended. */
 void collet_connections_deinit(struct collet_engine *engine)
 {
 	while (engine->setups)

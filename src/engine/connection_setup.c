@@ -1,10 +1,10 @@
-/* How a conduit comes to be.
+/* Opens endpoints.
  *
- * It is made when a lane first needs it. Whoever needs it dials, over the best transport that both ranks have; a rank
- * that is dialed answers with one byte: ACCEPT, MINE (both dialed at once, and the lower rank's connection is the one
- * that counts: wait for it) or GONE (it has left that communicator). Then the transport opens it, on both sides'
- * control threads, so that it does not depend on where the user's thread is. If that fails the dialing side goes on to
- * the next transport. The open conduit is published with one release store. */
+ * An endpoint is opened when a task first needs it. The rank that needs it dials, over the best transport that both
+ * ranks have. The dialed rank replies with one byte: ACCEPT, USE_MINE or LEFT. USE_MINE: both ranks dialed at once; the
+ * lower rank's connection counts, and the other rank waits for it. LEFT: it has left that communicator. Then the
+ * transport opens the endpoint, on the control threads of both ranks, so that no user's thread is needed. If that
+ * fails, the dialing rank tries the next transport. One release store publishes the open endpoint. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ struct collet_connection_setup *collet_connection_setup_create(
 		return NULL;
 	setup->engine = engine;
 	setup->hello = *hello;
-	setup->transport = hello->transport + 1;    /* if dialed; else who has accepted it finds it out */
+	setup->transport = hello->transport + 1;    /* if dialed; else handle_accepted() sets it */
 	setup->dialed = dialed;
 	setup->socket = socket;
 	setup->next_setup = engine->setups;
@@ -64,7 +64,7 @@ void collet_connection_setup_destroy(struct collet_connection_setup *setup)
 
 static void publish_endpoint(struct collet_peer_queue *peer_queue, struct collet_endpoint *endpoint)
 {
-	/* Pairs with collet_peer_queue_post_ready's acquire load. */
+	/* Pairs with collet_peer_queue_post_ready()'s acquire load. */
 	atomic_store_explicit(&peer_queue->endpoint, endpoint, memory_order_release);
 	collet_engine_wake(peer_queue->state->engine);
 }
@@ -99,12 +99,12 @@ static collet_status create_endpoint(struct collet_engine *engine, const struct 
 		.device = offer->device,
 	};
 	const enum collet_status status = table->open(made, &config);
-	/* Not before: a user's thread may fork at any time, and the child closes what it finds. */
+	/* Not earlier: a user's thread may fork at any time, and the child closes the endpoints that it finds. */
 	*endpoint = made;
 	return status;
 }
 
-/* The best transport that this pair has not tried in vain; false: none. */
+/* Chooses the best transport that this pair has not tried in vain. False if there is none. */
 static bool choose_transport(
 	const struct collet_engine *engine, const struct collet_peer_queue *peer_queue, uint32_t *index)
 {
@@ -144,7 +144,7 @@ void collet_connection_setup_dial(struct collet_peer_queue *peer_queue, enum col
 		.from = engine->rank,
 		.to = collet_comm_state_world_rank(peer_queue->state, peer_queue->peer),
 		.channel = peer_queue->channel,
-		.transport = transport - 1,  /* self, which is first, is not on the card */
+		.transport = transport - 1,  /* the peer info does not list self, which is first */
 	};
 	const bool local = engine->transports->instances[transport]->transport->caps & COLLET_CAP_LOCAL;
 	collet_control_dial(engine->control, &hello, local);
@@ -152,7 +152,7 @@ void collet_connection_setup_dial(struct collet_peer_queue *peer_queue, enum col
 
 static bool watch_setup(void *context);
 
-/* Under fabric_lock, on the control thread. A failure shows at the next look. */
+/* Begins to open the endpoint. advance_setup() finds out whether that failed. On the control thread. */
 static void begin_open(struct collet_connection_setup *setup)
 {
 	const int socket = setup->socket;
@@ -162,7 +162,7 @@ static void begin_open(struct collet_connection_setup *setup)
 		setup->engine, setup->peer_queue, setup->transport, setup->dialed, socket, &setup->endpoint);
 }
 
-/* The transport would not do. Under fabric_lock, on the control thread. */
+/* Handles a transport that failed to open: the dialing rank tries the next one. On the control thread. */
 static void open_failed(struct collet_connection_setup *setup, enum collet_status status)
 {
 	struct collet_peer_queue *peer_queue = setup->peer_queue;
@@ -182,7 +182,7 @@ static void log_opened(const struct collet_connection_setup *setup)
 		setup->engine->transports->instances[setup->transport]->name, peer_queue->channel);
 }
 
-/* One look at a connection; false: it needs no more looking after, and opening is gone. Under fabric_lock. */
+/* Advances a setup by one stage. False if it is finished and destroyed. */
 static bool advance_setup(struct collet_connection_setup *setup)
 {
 	struct collet_peer_queue *peer_queue = setup->peer_queue;
@@ -213,7 +213,7 @@ static bool advance_setup(struct collet_connection_setup *setup)
 	if (status == COLLET_OK) {
 		log_opened(setup);
 		peer_queue->setup = NULL;
-		/* In this order: from then on a user's thread may fork, and the child frees what it finds. */
+		/* In this order: after it is published a user's thread may fork, and the child frees what it finds. */
 		struct collet_endpoint *open = setup->endpoint;
 		setup->endpoint = NULL;
 		publish_endpoint(peer_queue, open);
@@ -247,7 +247,7 @@ static void watch_socket(struct collet_connection_setup *setup, int socket)
 static void send_reply(const struct collet_connection_setup *setup, enum setup_reply reply)
 {
 	const char byte = (char)reply;
-	/* The socket is new and its buffer empty; should it fail all the same, the dialing side sees it close. */
+	/* The socket is new and its buffer empty. If this fails anyway, the dialing rank sees the socket close. */
 	const ssize_t sent = send(setup->socket, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)sent;
 }
@@ -283,7 +283,7 @@ void collet_connection_setup_reject(struct collet_connection_setup *setup)
 
 void collet_connection_setup_await_reply(struct collet_connection_setup *setup, struct collet_peer_queue *peer_queue)
 {
-	/* The peer's own connection may have won meanwhile, or nobody wants it any more. */
+	/* The peer's own connection may have been accepted meanwhile, or the connection is not needed any more. */
 	if (!peer_queue || peer_queue->setup || atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed)) {
 		collet_connection_setup_destroy(setup);
 		return;

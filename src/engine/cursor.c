@@ -1,6 +1,6 @@
-/* Which (step, piece) comes next in a lane: passes; in a pass, steps; in a step, its pieces; of two paired steps, piece
- * by piece in turn. Both ends of every transfer count the same way, which is what lets the k-th message meet the k-th
- * receive. */
+/* Finds the (step, segment) that a task issues next. The order is: passes; steps of a pass; segments of a step. The
+ * segments of two paired steps alternate. Both ends of every transfer count the same way, so that the k-th message
+ * meets the k-th receive. */
 #include <string.h>
 
 #include "collectives/program.h"
@@ -42,7 +42,7 @@ static void load_step(const struct collet_request *request, struct collet_cursor
 	cursor->loaded = true;
 }
 
-/* Is there a piece number `piece` in a span of `count` elements? */
+/* True if a span of `count` elements has a segment of this number. Every span has segment 0. */
 static bool has_segment(const struct collet_request *request, uint64_t segment, uint64_t count)
 {
 	return segment == 0 || segment * request->segment_elements < count;
@@ -66,7 +66,7 @@ bool collet_cursor_next(struct collet_task *task, struct collet_work_item *item)
 		if (!cursor->loaded)
 			load_step(request, cursor);
 		const uint32_t which = cursor->at_second;
-		/* counts this channel's pieces */
+		/* counts this channel's segments */
 		const uint64_t own_segment = cursor->pass * segments + cursor->segment;
 		const uint64_t segment = own_segment * request->channels + task->channel % request->channels;
 		const bool exists = cursor->current[which].source_count &&

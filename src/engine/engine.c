@@ -1,4 +1,4 @@
-/* The engine's life, and one round of progress. */
+/* Creates and frees the engine, and makes one round of progress. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -36,7 +36,7 @@ collet_status collet_engine_init(struct collet_engine *engine)
 			"(ulimit -n) reached?",
 			strerror(error));
 	}
-	/* Now, while there may be no other thread yet. */
+	/* Registers now, while the process may have no other thread yet. */
 	engine->has_fence = collet_fence_register();
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
@@ -54,7 +54,7 @@ void collet_engine_atfork_child(struct collet_engine *engine)
 	collet_connections_deinit(engine);
 	close(engine->wake.epoll_fd);
 	close(engine->wake.event_fd);
-	if (engine->has_progress_thread)  /* in a child */
+	if (engine->has_progress_thread)  /* only in a forked child: else the thread has been stopped */
 		close(engine->progress_timer_fd);
 }
 

@@ -1,5 +1,5 @@
-/* What an item does when its turn has come: combines its operands or keeps what came, lets its sends go and gives the
- * views back. When that is, task.c says. */
+/* Executes one item: reduces its operands or stores the received bytes, then posts its sends and releases its views.
+ * task.c decides when. */
 #include <string.h>
 
 #include "collectives/step.h"
@@ -14,11 +14,11 @@
 #include "engine/work_item.h"
 #include "reduce/reduce.h"
 
-/* What is made in one go if it is to be copied too. */
+/* Size of the blocks in which a value is computed that is copied as well. */
 enum { BLOCK_BYTES = 32 << 10 };
 
-/* This rank's own operand, scaled and rounded to the dtype: the same value that its peers get, so that all ranks
- * combine the same. */
+/* Returns this rank's own operand, scaled and rounded to the dtype. Its peers get the same value, so that all ranks
+ * reduce the same operands. */
 static const void *scaled_copy(struct collet_task *task, const struct collet_work_item *item, const void *data)
 {
 	const struct collet_request *request = item->request;
@@ -30,7 +30,7 @@ static const void *scaled_copy(struct collet_task *task, const struct collet_wor
 	return copy;
 }
 
-/* The parts that queue_sends() has promised, in its order. */
+/* Prepares the parts that queue_sends() in task.c has queued, in its order. */
 static void pack_parts(struct collet_task *task, struct collet_work_item *item)
 {
 	struct collet_request *request = item->request;
@@ -55,17 +55,17 @@ void collet_work_item_copy_views(struct collet_task *task, struct collet_work_it
 	}
 }
 
-/* Where the item's bytes from a peer are. */
+/* Returns the address of the bytes received from a peer. */
 static const void *received_from(const struct collet_task *task, const struct collet_work_item *item, uint32_t position)
 {
 	struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, position);
 	return collet_transfer_ring_find(&peer_queue->receive, item)->transfer.view;
 }
 
-/* The item's value from its operands. A published one is made in its own place, if it has one, and copied to staging,
- * for the peers, while it is in a cache. In this order, and in blocks that the C library's memcpy() moves as a string:
- * lines of staging are in the peers' caches too, and string moves need not fetch them to overwrite them, as kernels'
- * stores must. */
+/* Computes the item's value from its operands. A published value that has a destination is computed there, and copied
+ * to staging, for the peers, while it is in a cache. The order and the block size matter: the C library's memcpy()
+ * copies such blocks by string moves. Lines of staging are in the peers' caches too, and string moves can overwrite
+ * them without fetching them, while the stores of reduction kernels cannot. */
 static void compute_value(struct collet_task *task, const struct collet_work_item *item,
 	struct collet_operand *operands, uint32_t count, bool finish)
 {
@@ -115,8 +115,7 @@ static void combine(struct collet_task *task, struct collet_work_item *item)
 	compute_value(task, item, task->operands, operands, step->is_final && request->averages);
 }
 
-/* A kept value that must still be moved or changed here: an own operand, or bytes that came while their place was
- * taken. */
+/* Stores a value that is kept: a local operand, or bytes that were received into staging. */
 static void store_kept(struct collet_task *task, struct collet_work_item *item)
 {
 	struct collet_request *request = item->request;
@@ -151,7 +150,7 @@ static void release_receives(struct collet_task *task, const struct collet_work_
 		remote_iterator_next(&at);) {
 		struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, at.position);
 		struct collet_queued_transfer *queued = collet_transfer_ring_find(&peer_queue->receive, item);
-		if (queued)  /* per_peer: a chunk may have had no such piece */
+		if (queued)  /* per-peer step: a chunk may have no such segment */
 			collet_peer_queue_release(peer_queue, queued);
 	}
 }
@@ -185,7 +184,7 @@ void collet_work_item_execute(struct collet_task *task, struct collet_work_item 
 		collet_gdr_execute(task, item);
 		return;
 	}
-	/* What peers get as it lies here leaves before it is copied to its place. */
+	/* Data that is sent unmodified leaves before it is copied to its destination. */
 	if (item->sends_pending && !item->step->is_per_peer && work_item_is_plain_copy(item) &&
 		item->value == work_item_source(item))
 		collet_work_item_post_sends(task, item);

@@ -11,7 +11,7 @@
 #include "engine/task.h"
 #include "engine/work_item.h"
 
-/* ---- Where bytes are ---- */
+/* ---- Addresses ---- */
 
 struct collet_gdr *collet_gdr_of(const struct collet_request *request)
 {
@@ -32,7 +32,7 @@ uint32_t collet_gdr_flags(const struct collet_request *request, const void *data
 	return gdr && bytes && is_on_gpu(gdr, data) ? COLLET_TRANSFER_GPU : 0;
 }
 
-/* One value, or one for each peer. */
+/* Returns the number of values in an item's cell: one, or one for each peer. */
 static uint32_t value_count(const struct collet_step *step)
 {
 	uint32_t peers = 0;
@@ -40,7 +40,7 @@ static uint32_t value_count(const struct collet_step *step)
 		peers += step->source[e].peers.count;
 	for (uint32_t e = 0; step->is_per_peer && e < step->destination_count; e++)
 		peers += step->destination[e].peers.count;
-	return peers ? peers - 1 : 1;  /* of its ends one is this rank */
+	return peers ? peers - 1 : 1;  /* one of the peers is this rank */
 }
 
 size_t collet_gdr_cell_bytes(const struct collet_request *request)
@@ -67,11 +67,11 @@ char *collet_gdr_cell(const struct collet_work_item *item, uint32_t part)
 	return gdr->cells + (item->channel * TASK_WINDOW + item->staging_slot) * gdr->cell_bytes + first;
 }
 
-/* ---- Routes ---- */
+/* ---- Endpoints ---- */
 
 static struct collet_endpoint *endpoint_of(struct collet_peer_queue *peer_queue)
 {
-	/* Acquire, pairing with the control thread's release store of an open conduit. */
+	/* Acquire, pairing with the control thread's release store of an open endpoint. */
 	return peer_queue ? atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
 }
 
@@ -113,7 +113,7 @@ static bool endpoint_takes(
 	return endpoint && endpoint->transport->accepts_gpu && endpoint->transport->accepts_gpu(endpoint, data, bytes);
 }
 
-/* Does the item go as it lies? value: where that is, if the step is no per_peer one. */
+/* True if the item's transfers can use the buffers directly. value is its address, unless the step is per-peer. */
 static bool moves_directly(const struct collet_task *task, const struct collet_work_item *item, const char *value)
 {
 	const struct collet_request *request = item->request;
@@ -140,7 +140,7 @@ void collet_gdr_place(const struct collet_task *task, struct collet_work_item *i
 
 /* ---- Copies ---- */
 
-/* Between the cell and this rank's parts of a buffer. */
+/* Visits the copies between the cell and this rank's parts of a buffer. */
 static collet_status visit_part_copies(
 	const struct collet_work_item *item, collet_gdr_copy_visitor *visit, void *context)
 {
@@ -192,7 +192,7 @@ void collet_gdr_execute(struct collet_task *task, struct collet_work_item *item)
 	const struct collet_request *request = item->request;
 	const bool is_here = range_is_local(request, &item->step->source[0]);
 	bool copies = false;
-	/* What is where it is sent from leaves before it is copied to its place. */
+	/* Data that is already where it is sent from leaves before it is copied to its destination. */
 	if (item->sends_pending && !item->step->is_per_peer && (!is_here || item->value == work_item_source(item)))
 		collet_work_item_post_sends(task, item);
 	(void)collet_gdr_visit_copies(item, note_copy, &copies);

@@ -1,18 +1,19 @@
-/* Disagreement: finding out that ranks called different things, and saying who called what.
+/* Finds out that ranks made different calls, and names who called what.
  *
- * Two ways lead here. A message came that nobody expected (suspect); or a call has waited for more than 100 ms, since
- * ranks that disagree may wait for messages that never meet. Either way this rank asks the ranks that it waits for,
- * over the control plane, what they called as that number; their control threads answer from the flight recorder,
- * whatever their users do. The first difference ends the communicator for everybody, naming both. A rank that has not
- * got there is no mistake, until COLLET_ERR_TIMEOUT; after 10 s everybody is asked, and one warning names who has not
- * arrived.
+ * A query starts when an unexpected message has come (collet_mismatch_suspect), or when a call has waited for 100 ms:
+ * ranks that disagree may wait for messages that never meet. This rank then asks the ranks that it waits for, over the
+ * control plane, what they called as that number. Their control threads answer from the flight recorder, whatever their
+ * users' threads do. The first difference ends the communicator on all ranks and names both calls. A rank that has not
+ * made the call yet is no mistake, until COLLET_ERR_TIMEOUT. After 10 s this rank asks all ranks, and one warning names
+ * those that have not arrived.
  *
- * A connection that ends is a suspicion too (doubt): a rank that has found a mistake, timed out or aborted closes its
- * connections, and its peers may see that before its word, which goes by way of rank 0, has reached them. So a lost
- * connection waits a moment for the true reason; the death of a process is told by the control plane at once.
+ * A connection that ends raises a suspicion too (collet_mismatch_suspect_loss). A rank that found a mistake, timed out
+ * or aborted closes its connections. Its peers may see that before its message, which goes through rank 0, reaches
+ * them. So a lost connection waits a moment for the true reason. The control plane reports the death of a process at
+ * once.
  *
- * A communicator of some ranks may end although all of them live: one has left since another rank, which is not in this
- * communicator, has died. So who died first in the world is told with every loss. */
+ * A communicator may end although all its ranks live: one has left because a rank outside of it has died. So every loss
+ * also names the first rank of the world that died. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,11 +47,11 @@ static void send_query(struct collet_comm_state *state, uint32_t peer, uint64_t 
 
 static enum collet_status suspected_status(const struct collet_mismatch *mismatch)
 {
-	/* Relaxed: what it is about is under fabric_lock. */
+	/* Relaxed: the fields that it announces are under connections_lock. */
 	return (enum collet_status)atomic_load_explicit(&mismatch->suspected_status, memory_order_relaxed);
 }
 
-/* The first suspicion counts. Under fabric_lock. */
+/* Sets a suspicion unless there is one already. Under connections_lock. */
 static bool set_suspicion(struct collet_mismatch *mismatch, uint32_t peer, enum collet_status status, int64_t grace_ns)
 {
 	if (suspected_status(mismatch) != COLLET_OK)
@@ -83,11 +84,11 @@ void collet_mismatch_suspect(struct collet_comm_state *state, uint32_t peer, con
 	send_query(state, peer, received->sequence < request->sequence ? received->sequence : request->sequence);
 }
 
-/* The group ends over a rank of which nothing is known but that it does not answer any more. */
+/* Ends the communicator because of a rank that does not answer any more, for no known reason. */
 static void end_by_loss(struct collet_comm_state *state, enum collet_status status, const char *what)
 {
 	const char *death = state->engine->first_loss;
-	/* A connection that will not open after a death is its consequence: who should answer has ended too. */
+	/* A connection that cannot open after a death is its consequence: the peer has ended too. */
 	if (death[0] && status == COLLET_ERR_TRANSPORT)
 		status = COLLET_ERR_PEER_LOST;
 	char sentence[COLLET_ERROR_BYTES + sizeof(state->engine->first_loss)];
@@ -96,7 +97,7 @@ static void end_by_loss(struct collet_comm_state *state, enum collet_status stat
 	collet_comm_state_end(state, status, true, sentence);
 }
 
-/* Something needs a rank that has left in order. */
+/* Ends the communicator because it needs a rank that has left in order. */
 static void end_by_departure(struct collet_comm_state *state, uint32_t peer, const char *what)
 {
 	char sentence[COLLET_ERROR_BYTES];
@@ -108,8 +109,8 @@ void collet_mismatch_suspect_loss(
 	struct collet_comm_state *state, uint32_t peer, enum collet_status status, const char *sentence)
 {
 	struct collet_mismatch *mismatch = &state->mismatch;
-	/* Only a lack of memory is surely not the peer's doing: one that dies while a connection opens shows in many
-	 * ways. */
+	/* Only a lack of memory is certainly not caused by the peer. The death of a peer while a connection opens may
+	 * cause any other status. */
 	if (status == COLLET_ERR_MEMORY)
 		collet_comm_state_end(state, status, true, sentence);
 	else if (mismatch->replies[peer].has_left)
@@ -127,7 +128,7 @@ void collet_mismatch_peer_left(struct collet_comm_state *state, uint32_t peer)
 		end_by_departure(state, peer, mismatch->sentence);
 }
 
-/* Has the word that a suspicion waits for not come in time? */
+/* Ends the communicator if the reason that a suspicion waits for has not arrived in time. True if so. */
 static bool end_if_grace_is_over(struct collet_comm_state *state, int64_t now)
 {
 	struct collet_mismatch *mismatch = &state->mismatch;
@@ -143,7 +144,7 @@ static bool end_if_grace_is_over(struct collet_comm_state *state, int64_t now)
 	return over;
 }
 
-/* Asks whoever the group's pending transfers wait for. */
+/* Queries the ranks that the communicator's pending transfers wait for. */
 static void query_awaited(struct collet_comm_state *state, const struct collet_request *request)
 {
 	const uint64_t sequence = request->sequence;
@@ -210,7 +211,7 @@ void collet_mismatch_check_pending(struct collet_request *request, int64_t now)
 	}
 }
 
-/* ---- On the control thread, under fabric_lock ---- */
+/* ---- On the control thread, under connections_lock ---- */
 
 static void send_reply(struct collet_comm_state *state, uint32_t from, const struct collet_control_msg_query *query)
 {
@@ -227,7 +228,7 @@ static void send_reply(struct collet_comm_state *state, uint32_t from, const str
 	collet_control_send(state->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
 }
 
-/* What was called differently is in no flight recorder any more. */
+/* Ends the communicator after a mismatch so old that the flight recorder has lost the call. */
 static void end_by_old_mismatch(struct collet_comm_state *state, uint32_t peer, uint64_t sequence)
 {
 	char sentence[COLLET_ERROR_BYTES];
@@ -259,7 +260,7 @@ static void compare_calls(
 			state->rank, host_of(state, state->rank), mine, peer, host_of(state, peer), theirs);
 		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
 	} else if (own.history != message->history) {
-		/* The disagreement is older. */
+		/* The mismatch is in an earlier call. */
 		if (collet_recorder_find(&state->recorder, message->sequence - 1, &own))
 			send_query(state, peer, message->sequence - 1);
 		else

@@ -1,6 +1,6 @@
-/* Routes: a conduit's two queues. Transfers are queued in item order when an item enters its lane, and posted in queue
- * order once each is ready, so that the messages between two ranks keep (request, step) order however items overtake
- * one another. */
+/* Queues and posts the transfers of an endpoint. A task queues an item's transfers when it issues the item, and each is
+ * posted in queue order when it is ready. So the messages between two ranks keep (request, step) order, while items may
+ * overtake one another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,13 +86,13 @@ static void pop_released(struct collet_transfer_ring *ring)
 		ring->head++;
 }
 
-/* What a settled transfer's status means to the whole group. */
+/* Reports a transfer's failure, which concerns the whole communicator. */
 static void report_failure(struct collet_peer_queue *peer_queue, const struct collet_request *request,
 	const struct collet_transfer *transfer)
 {
 	struct collet_comm_state *state = peer_queue->state;
 	const enum collet_status status = transfer->status;
-	/* Relaxed: a hint; it is asked at every round until the group ends. */
+	/* Relaxed: a hint, which is read in every round until the communicator ends. */
 	if (atomic_load_explicit(&state->mismatch.suspected_status, memory_order_relaxed) != COLLET_OK)
 		return;
 	if (status == COLLET_ERR_MISMATCH) {
@@ -119,7 +119,7 @@ void collet_peer_queue_release_view(
 	}
 }
 
-/* A view is needed no more. */
+/* Releases the view of a queued transfer. */
 static void release_view(struct collet_peer_queue *peer_queue, struct collet_queued_transfer *queued)
 {
 	collet_peer_queue_release_view(peer_queue, queued->item->request, &queued->transfer);
@@ -153,7 +153,7 @@ void collet_peer_queue_release(struct collet_peer_queue *peer_queue, struct coll
 	pop_released(&peer_queue->receive);
 }
 
-/* Tells items of what has settled since. Returns how many. */
+/* Tells items of transfers that have completed. Returns how many have. */
 static uint32_t complete_transfers(struct collet_peer_queue *peer_queue, struct collet_transfer_ring *ring, bool sent)
 {
 	uint32_t completed = 0;
@@ -178,7 +178,7 @@ static uint32_t complete_transfers(struct collet_peer_queue *peer_queue, struct 
 
 void collet_peer_queue_post_ready(struct collet_peer_queue *peer_queue)
 {
-	/* Pairs with the control thread's release store that publishes the conduit, open and ready. */
+	/* Acquire, pairing with the control thread's release store that publishes the open endpoint. */
 	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	if (!endpoint) {
 		collet_connections_request(peer_queue);
@@ -192,7 +192,7 @@ void collet_peer_queue_post_ready(struct collet_peer_queue *peer_queue)
 		endpoint->transport->post_send(endpoint, &ring->entry[ring->posted++ & RING_MASK].transfer);
 }
 
-/* The one transfer that is queued settled as it was posted: nobody need look for it. */
+/* Handles the only queued transfer if it completed when it was posted, so that nothing need poll for it. */
 static bool completed_immediately(struct collet_transfer_ring *ring, struct collet_queued_transfer *queued, bool sent)
 {
 	if (queued->transfer.status != COLLET_OK || ring->completed + 1 != ring->tail)
@@ -209,7 +209,7 @@ static bool completed_immediately(struct collet_transfer_ring *ring, struct coll
 enum collet_try_result collet_peer_queue_send_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
-	/* Acquire, as in the pump. */
+	/* Acquire, as in collet_peer_queue_post_ready(). */
 	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	if (!endpoint || !endpoint->transport->try_send || peer_queue->send.completed != peer_queue->send.tail)
 		return COLLET_TRY_POST;
@@ -219,7 +219,7 @@ enum collet_try_result collet_peer_queue_send_now(
 enum collet_try_result collet_peer_queue_receive_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
-	/* Acquire, as in the pump. */
+	/* Acquire, as in collet_peer_queue_post_ready(). */
 	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	if (!endpoint || !endpoint->transport->try_recv || peer_queue->receive.completed != peer_queue->receive.tail)
 		return COLLET_TRY_POST;
@@ -229,7 +229,7 @@ enum collet_try_result collet_peer_queue_receive_now(
 void collet_peer_queue_post_send(struct collet_peer_queue *peer_queue)
 {
 	struct collet_transfer_ring *ring = &peer_queue->send;
-	/* Acquire, as in the pump. */
+	/* Acquire, as in collet_peer_queue_post_ready(). */
 	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	if (endpoint && ring->posted + 1 == ring->tail) {
 		struct collet_queued_transfer *queued = &ring->entry[ring->posted++ & RING_MASK];
@@ -247,7 +247,7 @@ void collet_peer_queue_try_receive(struct collet_peer_queue *peer_queue)
 	if (ring->posted == ring->tail)
 		return;
 	struct collet_queued_transfer *queued = &ring->entry[ring->posted & RING_MASK];
-	/* Acquire, as in the pump. */
+	/* Acquire, as in collet_peer_queue_post_ready(). */
 	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	if (endpoint && endpoint->transport->is_recv_ready && ring->posted + 1 == ring->tail) {
 		if (!endpoint->transport->is_recv_ready(endpoint, queued->transfer.message.bytes))
@@ -272,7 +272,7 @@ bool collet_peer_queue_post_receive(struct collet_peer_queue *peer_queue)
 uint32_t collet_peer_queue_progress(struct collet_peer_queue *peer_queue)
 {
 	collet_peer_queue_post_ready(peer_queue);
-	/* Acquire, as in the pump: it may have been published since. */
+	/* Acquire, as in collet_peer_queue_post_ready(): it may have been published since. */
 	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	if (!endpoint)
 		return 0;
@@ -287,8 +287,8 @@ uint32_t collet_peer_queue_progress(struct collet_peer_queue *peer_queue)
 
 struct collet_peer_queue *collet_peer_queue_find(const struct collet_comm_state *state, uint32_t channel, uint32_t peer)
 {
-	/* Pairs with the release store of whoever made it: this thread, or the control thread for a peer that dialed.
-	 */
+	/* Acquire, pairing with the release store of its creator: this thread, or the control thread if the peer
+	 * dialed. */
 	return atomic_load_explicit(&state->peer_queues[(size_t)channel * state->size + peer], memory_order_acquire);
 }
 
@@ -300,7 +300,7 @@ struct collet_peer_queue *collet_peer_queue_get(struct collet_comm_state *state,
 
 uint32_t collet_peer_queue_poll_cost(const struct collet_peer_queue *peer_queue)
 {
-	/* Acquire, as in the pump. */
+	/* Acquire, as in collet_peer_queue_post_ready(). */
 	const struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	if (!endpoint || !endpoint->transport->is_recv_ready || peer_queue->receive.posted == peer_queue->receive.tail)
 		return 0;
@@ -309,7 +309,7 @@ uint32_t collet_peer_queue_poll_cost(const struct collet_peer_queue *peer_queue)
 
 bool collet_peer_queue_shares_core(const struct collet_peer_queue *peer_queue)
 {
-	/* Acquire, as in the pump. */
+	/* Acquire, as in collet_peer_queue_post_ready(). */
 	const struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 	return endpoint && endpoint->peer_cpu && endpoint->peer_cpu == peer_queue->state->engine->wake.shared_cpu;
 }

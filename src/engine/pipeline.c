@@ -27,7 +27,7 @@ struct collet_range collet_pipeline_cell(
 	return (struct collet_range){ side->first + first, left < pipeline->cell_bytes ? left : pipeline->cell_bytes };
 }
 
-/* The cells of a side that a range touches: from first up to end. */
+/* The cells that a range touches: from first up to, not including, end. */
 struct cell_range {
 	uint32_t first, end;
 };
@@ -45,11 +45,11 @@ static struct cell_range cells_touched(
 		(uint32_t)((end - 1 - from) / pipeline->cell_bytes) + 1 };
 }
 
-/* ---- What an item touches, exactly ---- */
+/* ---- Accesses of an item ---- */
 
 typedef bool range_visitor(struct collet_pipeline *pipeline, struct collet_range range);
 
-/* Visits what the item writes, or reads, of this rank's memory, until a visit says no. */
+/* Visits the exact ranges of this rank's memory that the item writes, or reads, until a visit returns false. */
 static bool visit_ranges(
 	struct collet_pipeline *pipeline, const struct collet_work_item *item, bool writes, range_visitor *visitor)
 {
@@ -123,11 +123,10 @@ static bool note_write(struct collet_pipeline *pipeline, struct collet_range ran
 	const struct cell_range cells = cells_touched(pipeline, &pipeline->out, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
 		pipeline->writer_counts[c]++;
-	return note_use(pipeline, range); /* what it overwrites must have come before */
+	return note_use(pipeline, range); /* the copy in must come before the write */
 }
 
-/* All items of all lanes, each lane's in its order. The lanes run side by side, so an item's number in its lane is when
- * it comes. */
+/* Walks all items of all tasks. Tasks run in parallel, so an item's number in its task stands for its time. */
 static void count_accesses(struct collet_pipeline *pipeline, struct collet_request *request)
 {
 	struct collet_task *task = pipeline->dry_run_task;
@@ -147,8 +146,8 @@ static void count_accesses(struct collet_pipeline *pipeline, struct collet_reque
 	}
 }
 
-/* What is brought to where results are taken from is a writer of it too, and is brought even if nobody reads it: it may
- * lie beside a result, in the same cell. */
+/* Handles memory that is copied in and out. The copy in counts as a writer. It is made even if no item reads the cell,
+ * since the cell may hold a result and other bytes beside it. */
 static void join_overlapping(struct collet_pipeline *pipeline)
 {
 	const struct cell_range shared = cells_touched(pipeline, &pipeline->in, pipeline->out);
@@ -163,7 +162,7 @@ static void join_overlapping(struct collet_pipeline *pipeline)
 	}
 }
 
-/* By first use; cells of the same one as they lie. Few of them, and mostly in order. */
+/* Sorts the cells by first use, then by address. Insertion sort: they are few, and mostly in order. */
 static void sort_by_first_use(struct collet_pipeline *pipeline)
 {
 	pipeline->copy_in_count = 0;

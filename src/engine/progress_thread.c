@@ -1,4 +1,4 @@
-/* The progress thread: it goes on with what nobody waits for, and stands aside while a user's thread waits. */
+/* The progress thread makes progress on requests that no thread waits for. It parks while a user's thread waits. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "engine/progress_thread.h"
 #include "engine/wait.h"
 
-/* Looks before it yields. */
+/* Polls before it yields. */
 enum { BACKGROUND_POLLS = 32 };
 
 void collet_progress_thread_wake(const struct collet_engine *engine, long delay_ns)
@@ -20,14 +20,14 @@ void collet_progress_thread_wake(const struct collet_engine *engine, long delay_
 	timerfd_settime(engine->progress_timer_fd, 0, &delay, NULL);
 }
 
-/* While a user's thread waits it makes all the progress there is to make; beside it, this one could only take the core
- * or the lock from it. Under lock, which it lets go of meanwhile. */
+/* Parks while a user's thread waits. That thread makes all progress, and this one could only take the core or the lock
+ * from it. Under the lock, which it releases meanwhile. */
 static void park(struct collet_engine *engine)
 {
 	struct pollfd timer = { .fd = engine->progress_timer_fd, .events = POLLIN };
 	uint64_t ignored;
 	engine->parked = true;
-	/* Who followed this thread may have to sleep now. */
+	/* Threads that follow this one must now find another sleeper. */
 	if (engine->followers)
 		pthread_cond_broadcast(&engine->request_ended);
 	collet_engine_unlock(engine);
@@ -38,8 +38,8 @@ static void park(struct collet_engine *engine)
 	engine->parked = engine->progress_timer_set = false;
 }
 
-/* Goes on with what nobody waits for. What it would spin for is its own rank's computing, so it does not: it yields,
- * which costs little where a core is free. */
+/* Runs the progress thread. It hardly spins, since spinning would take time from its own rank's computation. It yields,
+ * which costs little if a core is free. */
 static void *progress_main(void *context)
 {
 	struct collet_engine *engine = context;
@@ -59,7 +59,7 @@ static void *progress_main(void *context)
 	return NULL;
 }
 
-/* Edge-triggered: a user's thread that sleeps need not know how to silence it. */
+/* Opens the timer. It is edge-triggered, so that a user's thread that sleeps need not read it. */
 static collet_status open_timer(struct collet_engine *engine)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = &engine->progress_timer_fd };

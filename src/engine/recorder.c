@@ -9,7 +9,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 
-/* Where in a slot what is: the call last, and of that its sequence first. */
+/* Indices of the words of a slot. The call is last, and its sequence is first in it. */
 enum {
 	HISTORY,
 	STARTED,
@@ -60,12 +60,12 @@ static struct collet_recorder_slot *slot_of(const struct collet_recorder *record
 	return &recorder->ring[sequence % COLLET_RECORDS];
 }
 
-/* A seqlock's writer (Boehm, "Can seqlocks get along with programming language memory models?", 2012). */
+/* Begins a write, as in a seqlock (Boehm, "Can seqlocks get along with programming language memory models?", 2012). */
 static void begin_write(struct collet_recorder_slot *slot)
 {
 	const uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
 	atomic_store_explicit(&slot->version, version + 1, memory_order_relaxed);
-	/* The words' release stores, below, are not seen before the odd version. */
+	/* The release stores of the words, below, are not visible before the odd version. */
 }
 
 static void store_word(struct collet_recorder_slot *slot, unsigned word, uint64_t value)
@@ -76,11 +76,11 @@ static void store_word(struct collet_recorder_slot *slot, unsigned word, uint64_
 static void end_write(struct collet_recorder_slot *slot)
 {
 	const uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
-	/* Pairs with the first acquire load of a reader: it sees the words. */
+	/* Pairs with a reader's first acquire load: then the words are visible. */
 	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
 }
 
-/* All of the call but its sequence. */
+/* Stores all of the call but its sequence. */
 static void store_call(struct collet_recorder_slot *slot, const struct collet_call *call)
 {
 	for (unsigned i = 1; i < CALL_WORDS; i++) {
@@ -106,7 +106,7 @@ void collet_recorder_start(struct collet_recorder *recorder, const struct collet
 	store_word(slot, STATUS, COLLET_PENDING);
 	store_word(slot, ITEMS, 0);
 	end_write(slot);
-	/* Pairs with collet_recorder_count: who counts the call finds it. */
+	/* Pairs with collet_recorder_count(): a thread that counts the call finds it. */
 	atomic_store_explicit(&recorder->call_count, call->sequence + 1, memory_order_release);
 }
 
@@ -115,7 +115,7 @@ void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, en
 {
 	struct collet_recorder_slot *slot = slot_of(recorder, sequence);
 	if (atomic_load_explicit(&recorder->call_count, memory_order_relaxed) > sequence + COLLET_RECORDS)
-		return;  /* a younger call has its place */
+		return;  /* a later call uses the slot */
 	begin_write(slot);
 	store_word(slot, ENDED, ticks);
 	store_word(slot, STATUS, status);
@@ -123,11 +123,11 @@ void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, en
 	end_write(slot);
 }
 
-/* One try; false: it was being written. */
+/* Reads a slot once. False if it was being written. */
 static bool read_slot(const struct collet_recorder_slot *slot, uint64_t words[WORDS])
 {
 	const uint64_t before = atomic_load_explicit(&slot->version, memory_order_acquire);
-	/* Acquire, so that the second look at the version comes after them; each pairs with a put(). */
+	/* Acquire, so that version is read again after them. Each pairs with a store_word(). */
 	for (unsigned i = 0; i < WORDS; i++)
 		words[i] = atomic_load_explicit(&slot->word[i], memory_order_acquire);
 	return before % 2 == 0 && atomic_load_explicit(&slot->version, memory_order_relaxed) == before;
@@ -157,7 +157,7 @@ bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t seque
 	uint32_t tries = 0;
 	while (!read_slot(slot_of(recorder, sequence), words))
 		if (++tries >
-			100000) /* the writer is a few stores away from its end, unless it has been stopped there */
+			100000) /* a write takes a few stores, unless its thread has been stopped */
 			return false;
 	memcpy(&record->call, words + CALL, sizeof(record->call));
 	if (record->call.sequence != sequence)
@@ -176,7 +176,7 @@ uint64_t collet_recorder_count(const struct collet_recorder *recorder)
 	return atomic_load_explicit(&recorder->call_count, memory_order_acquire);
 }
 
-/* One round of the finaliser of splitmix64 (Steele, Lea, Flood 2014) for each word. */
+/* Adds a word to a hash by one round of the finaliser of splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
 	hash = (hash ^ word) + 0x9e3779b97f4a7c15;

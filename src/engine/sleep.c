@@ -1,5 +1,6 @@
-/* The sleep: one thread of a rank sleeps in epoll for everything (the sleeper); further ones, waiting for other
- * communicators, follow it on a condition variable and are told when a request ends or the sleeper leaves. */
+/* Sleeps until there is work for the rank. One thread, the sleeper, sleeps in epoll for all communicators. Other
+ * threads that wait follow it: they sleep on a condition variable, which is signalled when a request ends or the
+ * sleeper wakes. */
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "engine/request.h"
 #include "engine/sleep.h"
 
-/* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
+/* Limits a sleep, so that deadlines and suspicions are checked in time. */
 enum { SLEEP_MS = 50, EVENTS = 16 };
 
 void collet_engine_wake(struct collet_engine *engine)
@@ -50,13 +51,15 @@ static bool hooks_are_idle(const struct collet_comm_state *state)
 	return true;
 }
 
-/* Is it certain that every active route tells when it can move? Else something can move now. Under lock. */
+/* Arms everything that the rank waits for, so that its events end the sleep. False if something can move now, or needs
+ * polling. Under the lock. */
 static bool arm_all(struct collet_engine *engine)
 {
 	for (struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
 		peer_queue = peer_queue->next_active) {
 		struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
-		/* One that has failed waits for the board to say why. Relaxed: progress has just been here. */
+		/* A failed endpoint waits for mismatch detection to find the reason. Relaxed: progress has just read
+		 * it. */
 		const bool failed = endpoint && endpoint->status != COLLET_OK &&
 				    atomic_load_explicit(&peer_queue->state->mismatch.suspected_status,
 					    memory_order_relaxed) != COLLET_OK;

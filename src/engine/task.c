@@ -1,11 +1,13 @@
-/* Lanes: the executor of step programs over routes.
+/* Tasks execute step programs over peer queues.
  *
- * Items enter a lane in program order, as many as the window holds. On entry an item queues all its transfers on its
- * routes, which fixes the order of messages; its receives are posted at once. It is executed (operands combined, sends
- * let go) when its bytes have come and nothing earlier still reads or writes what it writes, or writes what it reads.
- * It leaves when its sends have settled. A kept receive lands in place if that place is free when the item enters, else
- * in the lane's staging, to be copied when it is: so every receive can be posted, and two ranks that swap spans in
- * place do not wait for each other. One that is to be combined lands, if it can, where the sum will be. */
+ * A task issues its items in program order, as many as the window holds. Issuing an item queues all its transfers,
+ * which fixes the order of messages, and posts its receives. The item is executed (operands reduced, sends posted) when
+ * its bytes have arrived and no earlier item still reads or writes what it writes, or writes what it reads. It retires
+ * when its sends have completed.
+ *
+ * Received data that is kept goes straight to its destination if that is free when the item is issued, else to the
+ * task's staging, to be copied later. So every receive can be posted, and two ranks that swap spans in place do not
+ * wait for each other. A received operand goes, if possible, where the result will be. */
 #include "engine/byte_range.h"
 #include "engine/comm_state.h"
 #include "engine/gdr.h"
@@ -14,7 +16,7 @@
 #include "engine/task.h"
 #include "engine/transfer_ring.h"
 
-/* ---- Entering ---- */
+/* ---- Issuing ---- */
 
 static void fill_message(const struct collet_request *request, struct collet_transfer *transfer, uint64_t count)
 {
@@ -23,13 +25,13 @@ static void fill_message(const struct collet_request *request, struct collet_tra
 	transfer->message.bytes = count * request->element_bytes;
 }
 
-/* Where a part of the item is that does not lie where it belongs. */
+/* Returns the address of a part of the item that is not at its place: in the slot of the staging, or in the cell. */
 static char *part_address(const struct collet_task *task, const struct collet_work_item *item, uint32_t part)
 {
 	return collet_gdr_of(item->request) ? collet_gdr_cell(item, part) : work_item_slot(task, item, part);
 }
 
-/* Are all queues that the item needs open to one more? */
+/* True if all queues that the step needs have room for another transfer. */
 static bool peer_queues_have_room(
 	struct collet_task *task, const struct collet_request *request, const struct collet_step *step)
 {
@@ -42,8 +44,8 @@ static bool peer_queues_have_room(
 	return true;
 }
 
-/* May an operand that comes from a peer be received where the combined value goes? One buffer less passes through the
- * caches then, and what is overwritten there has not to be fetched for it. */
+/* True if an operand may be received where the reduced value goes. Then one buffer less passes through the caches, and
+ * the lines of the destination need not be fetched to be overwritten. */
 static bool combines_in_place(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
 {
 	const struct collet_request *request = item->request;
@@ -77,8 +79,8 @@ static void queue_receives(struct collet_task *task, struct collet_work_item *it
 		collet_peer_queue_activate(peer_queue);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = place;
-		/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's very
-		 * buffer, whose send then waits for us. */
+		/* Data that is kept is never received as a view: it would be held until our own send completes, and may
+		 * be the peer's own buffer, whose send then waits for us. */
 		queued->transfer.flags = step->is_reduction ? COLLET_TRANSFER_VIEW :
 			collet_gdr_flags(request, place, queued->transfer.message.bytes);
 		queued->is_ready = true;
@@ -109,8 +111,8 @@ static void queue_sends(struct collet_task *task, struct collet_work_item *item)
 	}
 }
 
-/* The lane's next item is filled in, if it is not already. false: its request has no more, and the next one's turn has
- * come. */
+/* Fills in the task's next item, unless it is filled in already. False if the first request has no more items; then the
+ * next request becomes the first. */
 static bool load_next_item(struct collet_task *task, struct collet_request *request, struct collet_work_item *item)
 {
 	if (task->has_pending_item)
@@ -127,7 +129,7 @@ static bool load_next_item(struct collet_task *task, struct collet_request *requ
 	return false;
 }
 
-/* The loaded item is the window's last from here on; which in the lane's count. */
+/* Makes the loaded item the last of the window. Returns its index in the task. */
 static uint32_t issue(struct collet_task *task, struct collet_request *request, struct collet_work_item *item)
 {
 	task->has_pending_item = false;
@@ -142,7 +144,7 @@ static uint32_t issue(struct collet_task *task, struct collet_request *request, 
 	return task->next++;
 }
 
-/* Must what it keeps land in staging first, since its place is not free yet? */
+/* True if received data that is kept must go to staging first, since its destination is not free yet. */
 static bool lands_in_staging(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
 {
 	const struct collet_request *request = item->request;
@@ -164,7 +166,7 @@ static void place_item(struct collet_task *task, struct collet_work_item *item, 
 	item->in_staging = lands_in_staging(task, item, index);
 }
 
-/* What its sends read of the caller's memory must not be written until they have gone. */
+/* Marks the caller's memory that the sends read. It must not be written until they complete. */
 static void mark_borrowed(struct collet_work_item *item)
 {
 	if (!item->sends_pending || item->published)
@@ -175,11 +177,11 @@ static void mark_borrowed(struct collet_work_item *item)
 		item->borrowed = (struct collet_range){ item->value, item->count * item->request->element_bytes };
 }
 
-/* Takes the next item in; false if there is no room, or nothing left to take in. */
+/* Issues the next item. False if there is no room, or nothing left to issue. */
 static bool issue_next(struct collet_task *task)
 {
 	if (task->state->fast_path_request && task->channel == 0)
-		return false;  /* its messages go first, and it uses the lane's staging */
+		return false;  /* its messages go first, and it uses the task's staging */
 	struct collet_request *request = task->first_request;
 	if (!request || request->deferred ||
 		task->next - task->oldest >= (request->has_published ? PUBLISH_WINDOW : TASK_WINDOW))
@@ -207,7 +209,8 @@ static bool execute_ready(struct collet_task *task)
 		struct collet_work_item *item = &task->items[i % TASK_WINDOW];
 		if (item->executed || item->receives_pending || item->is_copying)
 			continue;
-		/* What it holds of peers meanwhile it holds for a copy's time, which waits for nobody. */
+		/* It may hold views of peers' memory meanwhile, but only as long as a copy takes, which waits for no
+		 * peer. */
 		if (item->request->pipeline && !collet_pipeline_allows(item->request->pipeline, item, true))
 			continue;
 		if (i != task->oldest && collet_work_item_conflicts(task, i, true)) {

@@ -1,4 +1,4 @@
-/* A lane's memory: its staging, with a slot for each item under way. */
+/* Allocates a task's memory: its staging has a slot for each item under way. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -12,7 +12,7 @@
 #include "transport/arena.h"
 #include "transport/registry.h"
 
-/* Address space only: pages come as they are used. In the arena, so that what is staged can be read by local peers. */
+/* Reserves address space; only used pages take memory. Prefers the arena, so that local peers can read the staging. */
 static void *alloc_staging(struct collet_engine *engine, bool *is_mapped)
 {
 	void *staging;

@@ -1,5 +1,5 @@
-/* Where an item's value lies: in its place in the caller's memory, where it is sent from as it is, or in the lane's
- * staging, of which peers may take it themselves. */
+/* Chooses the address of an item's value: its destination in the caller's memory, its source if it is sent unmodified,
+ * or the task's staging, from which local peers may read it themselves. */
 #include "collectives/program.h"
 #include "collectives/step.h"
 #include "engine/call_class.h"
@@ -13,11 +13,15 @@
 #include "transport/arena.h"
 
 enum {
-	PUBLISH_MIN = (64 << 10) + 1,        /* bytes of a piece; smaller ones go through the transport's own ring */
-	PUBLISH_SINGLE_MIN = (128 << 10) + 1, /* the same if they are for one peer, which has a core of its own and does
-						not combine them: the ring brings them run by run */
-	SHORT_CALL_BYTES = 512 << 10,        /* two ranks' calls of up to so many bytes that combine: */
-	PUBLISH_SHORT_MIN = (256 << 10) + 1  /* theirs go through the ring whole, and need no answer */
+	/* Smallest segment in bytes that is published. Smaller ones go through the transport's own ring. */
+	PUBLISH_MIN = (64 << 10) + 1,
+	/* The same if it goes to one peer, which has its own core and does not reduce it: the ring transfers it in
+	 * parts, so that both ranks copy at the same time. */
+	PUBLISH_SINGLE_MIN = (128 << 10) + 1,
+	/* Largest call whose segments fit into the ring, which needs no reply, in reductions of two ranks; and the
+	 * smallest published segment of such calls. */
+	SHORT_CALL_BYTES = 512 << 10,
+	PUBLISH_SHORT_MIN = (256 << 10) + 1
 };
 
 char *collet_work_item_value_address(const struct collet_task *task, const struct collet_work_item *item)
@@ -44,7 +48,7 @@ static bool reads_memory(const struct collet_endpoint *endpoint, const struct co
 	       endpoint->peer_read_classes[collet_call_class_of(collet_request_class_flags(request))];
 }
 
-/* Do all the peers that the item sends to read so? */
+/* True if all peers that the item sends to can read in this way. */
 static bool all_receivers(struct collet_task *task, const struct collet_work_item *item,
 	bool (*reads)(const struct collet_endpoint *endpoint, const struct collet_request *request, uint64_t bytes))
 {
@@ -55,7 +59,7 @@ static bool all_receivers(struct collet_task *task, const struct collet_work_ite
 		remote_iterator_next(&at);) {
 		const struct collet_peer_queue *peer_queue =
 			collet_peer_queue_find(task->state, task->channel, request_comm_rank(request, at.position));
-		/* Acquire, pairing with the control thread's release store of an open conduit. */
+		/* Acquire, pairing with the control thread's release store of an open endpoint. */
 		const struct collet_endpoint *endpoint = peer_queue ?
 			atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
 		if (!endpoint || !reads(endpoint, request, bytes))
@@ -84,7 +88,8 @@ static uint64_t publish_min(const struct collet_task *task, const struct collet_
 	return count_receivers(item) == 1 ? PUBLISH_SINGLE_MIN : PUBLISH_MIN;
 }
 
-/* Is the item better read where it is, by the kernel? Only what one peer gets: that copies it for each. */
+/* True if the peer better reads the item from its source through the kernel. Only for a single receiver, since the
+ * kernel copies once for each. */
 static bool is_read_in_place(struct collet_task *task, const struct collet_work_item *item)
 {
 	return (item->step->is_per_peer || count_receivers(item) == 1) && all_receivers(task, item, reads_memory);
@@ -96,9 +101,9 @@ bool collet_work_item_is_fresh(const struct collet_work_item *item)
 		count_receivers(item) == 1;
 }
 
-/* Does the item send a copy, made in staging, of what it could send from where it is? Peers have staging mapped: what
- * is copied there by this core, in pieces that stay in its cache, they take or combine at the caches' speed, many of
- * them from one copy; from the caller's own memory the kernel would have to copy it for each. What lies in the arena
+/* True if the item must be published: its sends then read a copy in staging instead of its source. Peers have staging
+ * mapped. This core copies segments there that stay in its cache, so peers copy or reduce them at the caches' speed,
+ * many of them from one copy. From the caller's memory the kernel would have to copy for each peer. Data in the arena
  * is sent from there. */
 static bool must_publish(struct collet_task *task, const struct collet_work_item *item, const char *value)
 {

@@ -1,5 +1,5 @@
-/* Waiting: spin, then yield, then sleep; ended by what is waited for, or by something that ends it. How long each lasts
- * is here; what a sleep is, sleep.c says, and what is looked at before it, watchdog.c. A progress thread
+/* Waits: spins, then yields, then sleeps, until the awaited event, a deadline, an abort or a loss. This file decides
+ * how long each phase lasts. sleep.c sleeps, and watchdog.c checks deadlines before that. A progress thread
  * (progress_thread.c) waits likewise while no other thread does. */
 #include <sched.h>
 
@@ -16,14 +16,14 @@
 #include "engine/wait.h"
 #include "engine/watchdog.h"
 
-/* How many times as often somebody looks whom the ranks of its core wait for. */
+/* Factor by which a rank spins longer if ranks on its core wait for it. */
 enum { OWING_SPIN_FACTOR = 10 };
 
-/* How long the progress thread leaves the core to a thread that rouses it. */
+/* Delay after which the progress thread wakes, so that the thread that wakes it keeps the core until then. */
 enum { PROGRESS_DELAY_NS = 20 * 1000 };
 
-/* Whoever waits in earnest looks at its routes alone: what is run on the spot has its receives posted, and what came
- * and is not used yet is taken out of peers' memory, since they may wait for just that. True: some were posted. */
+/* Prepares for a sleep, which only peer queues can end. Posts the receives of fast-path calls. Copies arrived data that
+ * is not used yet out of peers' memory, since they may wait for its release. True if some receives were posted. */
 static bool prepare_to_sleep(struct collet_engine *engine)
 {
 	bool any = false;
@@ -38,13 +38,13 @@ static bool prepare_to_sleep(struct collet_engine *engine)
 	return any;
 }
 
-/* What a round of progress that moved nothing costs, in looks into memory. Under lock. */
+/* Returns the cost of a round of progress that moves nothing, in reads of memory. Under the lock. */
 static uint32_t round_poll_cost(const struct collet_engine *engine)
 {
 	uint32_t polls = 1;
 	for (const struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
 		peer_queue = peer_queue->next_active) {
-		/* Acquire: it may have been published since progress looked. */
+		/* Acquire: it may have been published since the last round. */
 		const struct collet_endpoint *endpoint =
 			atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 		if (endpoint && endpoint->transport->caps & COLLET_CAP_SYSCALLS)
@@ -58,7 +58,7 @@ static uint32_t round_poll_cost(const struct collet_engine *engine)
 	return polls;
 }
 
-/* May somebody who is waited for need this very core to run on? */
+/* True if a rank that this one waits for may need this core. */
 static bool awaits_own_core(const struct collet_engine *engine)
 {
 	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
@@ -73,7 +73,7 @@ static bool awaits_own_core(const struct collet_engine *engine)
 	return false;
 }
 
-/* Does a call that runs on the spot have something to send yet to a rank of this core? That one waits for it. */
+/* True if a fast-path call still has to send to a rank on this core, which waits for it. */
 static bool sends_to_own_core(const struct collet_engine *engine)
 {
 	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
@@ -82,15 +82,15 @@ static bool sends_to_own_core(const struct collet_engine *engine)
 	return false;
 }
 
-/* Where this rank is, for its peers to know. */
+/* Tells peers the core that this rank runs on. */
 static void update_cpu(struct collet_engine *engine)
 {
 	const int cpu = sched_getcpu();
 	engine->wake.shared_cpu = cpu >= 0 && cpu < UINT16_MAX ? (uint32_t)cpu + 1 : 0;
 }
 
-/* Does it go on looking instead of giving way? Where ranks outnumber cores: not if it waits for one that needs this
- * very core; far longer than else if those of its core wait for it in turn, since whom it gives way to gives way
+/* True if the thread goes on spinning instead of yielding. If ranks outnumber cores, it yields if it waits for a rank
+ * that needs this core. It spins much longer if ranks on its core wait for it, since a rank that it yields to yields
  * again. */
 static bool keeps_spinning(const struct collet_engine *engine, struct collet_spin_wait *spin_wait)
 {
@@ -107,7 +107,7 @@ void collet_engine_wait_once(struct collet_engine *engine, struct collet_spin_wa
 	engine->wake.empty_polls++;
 	if (keeps_spinning(engine, spin_wait)) {
 		collet_cpu_relax();
-		if (++spin_wait->rounds % 16 == 0) { /* let other threads of this rank in */
+		if (++spin_wait->rounds % 16 == 0) { /* lets other threads of this rank enter */
 			collet_engine_unlock(engine);
 			collet_cpu_relax();
 			collet_engine_lock(engine);
@@ -147,7 +147,7 @@ static void progress_until(struct collet_engine *engine, bool (*done)(void *cont
 
 /* ---- Users' threads ---- */
 
-/* Is anything under way that somebody should go on with? */
+/* True if anything is under way that needs progress. */
 static bool has_work(const struct collet_engine *engine)
 {
 	bool any = engine->pending_requests || engine->active_queues;
@@ -156,14 +156,14 @@ static bool has_work(const struct collet_engine *engine)
 	return any;
 }
 
-/* Not under lock, which the progress thread may hold: it is to let go. */
+/* Counts the waiting thread, so that the progress thread releases the lock. Not under the lock. */
 static void begin_user_wait(struct collet_engine *engine)
 {
 	if (engine->has_progress_thread)
 		atomic_fetch_add_explicit(&engine->user_waiters, 1, memory_order_relaxed);
 }
 
-/* Under lock. */
+/* Ends the wait, and wakes the progress thread if work remains. Under the lock. */
 static void end_user_wait(struct collet_engine *engine)
 {
 	if (!engine->has_progress_thread)

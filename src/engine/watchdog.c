@@ -1,4 +1,4 @@
-/* What whoever waits in earnest looks at: deadlines, suspicions and warnings of everything pending. */
+/* Checks deadlines, suspicions and warnings of all pending requests. Threads that wait call it before they sleep. */
 #include <stdio.h>
 
 #include "core/clock.h"
@@ -14,7 +14,7 @@
 #include "engine/transfer_ring.h"
 #include "engine/watchdog.h"
 
-/* Which ranks the request, or its group's pending transfers, wait for, for a sentence. */
+/* Names the ranks that the request, or its communicator's pending transfers, wait for, for a sentence. */
 static void name_awaited(const struct collet_request *request, char *text, size_t capacity)
 {
 	const struct collet_comm_state *state = request->state;
