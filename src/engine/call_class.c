@@ -18,9 +18,7 @@ uint32_t collet_request_class_flags(const struct collet_request *request)
 
 static void report_duration(const struct collet_peer_queue *peer_queue, uint32_t flags, uint64_t bytes, uint64_t ticks)
 {
-	/* Acquire, pairing with the control thread's release store of an open endpoint. */
-	struct collet_endpoint *endpoint =
-		peer_queue ? atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
+	struct collet_endpoint *endpoint = peer_queue ? collet_peer_queue_endpoint(peer_queue) : NULL;
 	if (endpoint && endpoint->transport->report_call_time)
 		endpoint->transport->report_call_time(endpoint, collet_call_class_of(flags), bytes, ticks);
 }

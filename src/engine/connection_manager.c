@@ -310,7 +310,7 @@ void collet_connections_remove(struct collet_comm_state *state)
 		if (peer_queue->setup)
 			peer_queue->setup->peer_queue = NULL;
 		collet_peer_queue_deactivate(peer_queue);
-		collet_endpoint_destroy(atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire));
+		collet_endpoint_destroy(collet_peer_queue_endpoint(peer_queue));
 		free(peer_queue);
 	}
 	state->all_peer_queues = NULL;

@@ -71,8 +71,7 @@ char *collet_gdr_cell(const struct collet_work_item *item, uint32_t part)
 
 static struct collet_endpoint *endpoint_of(struct collet_peer_queue *peer_queue)
 {
-	/* Acquire, pairing with the control thread's release store of an open endpoint. */
-	return peer_queue ? atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
+	return peer_queue ? collet_peer_queue_endpoint(peer_queue) : NULL;
 }
 
 bool collet_gdr_is_connected(const struct collet_task *task, const struct collet_request *request,

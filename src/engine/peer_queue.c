@@ -29,7 +29,7 @@ void collet_peer_queue_activate(struct collet_peer_queue *peer_queue)
 	peer_queue->previous_active = &engine->active_queues;
 }
 
-static void deactivate(struct collet_peer_queue *peer_queue)
+void collet_peer_queue_deactivate(struct collet_peer_queue *peer_queue)
 {
 	if (!peer_queue->previous_active)
 		return;
@@ -178,8 +178,7 @@ static uint32_t complete_transfers(struct collet_peer_queue *peer_queue, struct 
 
 void collet_peer_queue_post_ready(struct collet_peer_queue *peer_queue)
 {
-	/* Acquire, pairing with the control thread's release store that publishes the open endpoint. */
-	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (!endpoint) {
 		collet_connections_request(peer_queue);
 		return;
@@ -209,8 +208,7 @@ static bool completed_immediately(struct collet_transfer_ring *ring, struct coll
 enum collet_try_result collet_peer_queue_send_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
-	/* Acquire, as in collet_peer_queue_post_ready(). */
-	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (!endpoint || !endpoint->transport->try_send || peer_queue->send.completed != peer_queue->send.tail)
 		return COLLET_TRY_POST;
 	return endpoint->transport->try_send(endpoint, transfer);
@@ -219,8 +217,7 @@ enum collet_try_result collet_peer_queue_send_now(
 enum collet_try_result collet_peer_queue_receive_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
-	/* Acquire, as in collet_peer_queue_post_ready(). */
-	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (!endpoint || !endpoint->transport->try_recv || peer_queue->receive.completed != peer_queue->receive.tail)
 		return COLLET_TRY_POST;
 	return endpoint->transport->try_recv(endpoint, transfer);
@@ -229,8 +226,7 @@ enum collet_try_result collet_peer_queue_receive_now(
 void collet_peer_queue_post_send(struct collet_peer_queue *peer_queue)
 {
 	struct collet_transfer_ring *ring = &peer_queue->send;
-	/* Acquire, as in collet_peer_queue_post_ready(). */
-	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (endpoint && ring->posted + 1 == ring->tail) {
 		struct collet_queued_transfer *queued = &ring->entry[ring->posted++ & RING_MASK];
 		endpoint->transport->post_send(endpoint, &queued->transfer);
@@ -247,8 +243,7 @@ void collet_peer_queue_try_receive(struct collet_peer_queue *peer_queue)
 	if (ring->posted == ring->tail)
 		return;
 	struct collet_queued_transfer *queued = &ring->entry[ring->posted & RING_MASK];
-	/* Acquire, as in collet_peer_queue_post_ready(). */
-	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (endpoint && endpoint->transport->is_recv_ready && ring->posted + 1 == ring->tail) {
 		if (!endpoint->transport->is_recv_ready(endpoint, queued->transfer.message.bytes))
 			return;
@@ -272,8 +267,8 @@ bool collet_peer_queue_post_receive(struct collet_peer_queue *peer_queue)
 uint32_t collet_peer_queue_progress(struct collet_peer_queue *peer_queue)
 {
 	collet_peer_queue_post_ready(peer_queue);
-	/* Acquire, as in collet_peer_queue_post_ready(): it may have been published since. */
-	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	/* Again, since it may have been published since. */
+	struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (!endpoint)
 		return 0;
 	if (endpoint->posted)
@@ -281,7 +276,7 @@ uint32_t collet_peer_queue_progress(struct collet_peer_queue *peer_queue)
 	const uint32_t completed = complete_transfers(peer_queue, &peer_queue->receive, false) +
 				   complete_transfers(peer_queue, &peer_queue->send, true);
 	if (peer_queue->send.head == peer_queue->send.tail && peer_queue->receive.head == peer_queue->receive.tail)
-		deactivate(peer_queue);
+		collet_peer_queue_deactivate(peer_queue);
 	return completed;
 }
 
@@ -300,8 +295,7 @@ struct collet_peer_queue *collet_peer_queue_get(struct collet_comm_state *state,
 
 uint32_t collet_peer_queue_poll_cost(const struct collet_peer_queue *peer_queue)
 {
-	/* Acquire, as in collet_peer_queue_post_ready(). */
-	const struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	const struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (!endpoint || !endpoint->transport->is_recv_ready || peer_queue->receive.posted == peer_queue->receive.tail)
 		return 0;
 	return endpoint->transport->caps & COLLET_CAP_SYSCALLS ? COLLET_SYSCALL_POLLS : 1;
@@ -309,12 +303,6 @@ uint32_t collet_peer_queue_poll_cost(const struct collet_peer_queue *peer_queue)
 
 bool collet_peer_queue_shares_core(const struct collet_peer_queue *peer_queue)
 {
-	/* Acquire, as in collet_peer_queue_post_ready(). */
-	const struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	const struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	return endpoint && endpoint->peer_cpu && endpoint->peer_cpu == peer_queue->state->engine->wake.shared_cpu;
-}
-
-void collet_peer_queue_deactivate(struct collet_peer_queue *peer_queue)
-{
-	deactivate(peer_queue);
 }

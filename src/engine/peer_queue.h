@@ -31,6 +31,13 @@ struct collet_peer_queue {
 	bool has_dialed;             /* this rank has dialed */
 };
 
+/* Returns the queue's endpoint; NULL until it is open. */
+static inline struct collet_endpoint *collet_peer_queue_endpoint(const struct collet_peer_queue *peer_queue)
+{
+	/* Acquire, pairing with the control thread's release store that publishes the open endpoint. */
+	return atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+}
+
 /* ---- peer_queue.c. Under lock. */
 /* A system call takes about as long as this many reads of memory. */
 enum { COLLET_SYSCALL_POLLS = 16 };

@@ -57,7 +57,7 @@ static bool arm_all(struct collet_engine *engine)
 {
 	for (struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
 		peer_queue = peer_queue->next_active) {
-		struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+		struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 		/* A failed endpoint waits for mismatch detection to find the reason. Relaxed: progress has just read
 		 * it. */
 		const bool failed = endpoint && endpoint->status != COLLET_OK &&
@@ -79,8 +79,8 @@ static void disarm_all(struct collet_engine *engine)
 {
 	for (struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
 		peer_queue = peer_queue->next_active) {
-		/* Acquire: it may have been published during the sleep. */
-		struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+		/* It may have been published during the sleep. */
+		struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 		if (endpoint)
 			endpoint->transport->disarm(endpoint);
 	}

@@ -59,9 +59,7 @@ static bool all_receivers(struct collet_task *task, const struct collet_work_ite
 		remote_iterator_next(&at);) {
 		const struct collet_peer_queue *peer_queue =
 			collet_peer_queue_find(task->state, task->channel, request_comm_rank(request, at.position));
-		/* Acquire, pairing with the control thread's release store of an open endpoint. */
-		const struct collet_endpoint *endpoint = peer_queue ?
-			atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
+		const struct collet_endpoint *endpoint = peer_queue ? collet_peer_queue_endpoint(peer_queue) : NULL;
 		if (!endpoint || !reads(endpoint, request, bytes))
 			return false;
 		any = true;

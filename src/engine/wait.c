@@ -44,9 +44,7 @@ static uint32_t round_poll_cost(const struct collet_engine *engine)
 	uint32_t polls = 1;
 	for (const struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
 		peer_queue = peer_queue->next_active) {
-		/* Acquire: it may have been published since the last round. */
-		const struct collet_endpoint *endpoint =
-			atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+		const struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 		if (endpoint && endpoint->transport->caps & COLLET_CAP_SYSCALLS)
 			polls += COLLET_SYSCALL_POLLS;
 	}
