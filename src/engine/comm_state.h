@@ -65,6 +65,8 @@ void collet_comm_state_end(
 /* Closes its endpoints, so that no peer touches its buffers any more, and ends its requests. Under the lock; safe to
  * repeat. */
 void collet_comm_state_tear_down(struct collet_comm_state *state);
+/* Returns the host name of a rank. */
+const char *collet_comm_state_host(const struct collet_comm_state *state, uint32_t rank);
 static inline uint32_t collet_comm_state_world_rank(const struct collet_comm_state *state, uint32_t rank)
 {
 	return state->world_ranks ? state->world_ranks[rank] : rank;

@@ -334,7 +334,7 @@ void collet_connections_notify_end(
 {
 	struct collet_control_msg_end end = { .communicator = state->id, .status = (uint32_t)status };
 	snprintf(end.sentence, sizeof(end.sentence), "rank %u on %s: %s", state->rank,
-		state->engine->peer_infos[state->engine->rank].host, sentence);
+		collet_comm_state_host(state, state->rank), sentence);
 	collet_control_send(
 		state->engine->control, COLLET_CONTROL_ALL_RANKS, COLLET_CONTROL_MSG_END, &end, sizeof(end));
 }

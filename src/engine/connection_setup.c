@@ -72,8 +72,8 @@ static void publish_endpoint(struct collet_peer_queue *peer_queue, struct collet
 static collet_status create_endpoint(struct collet_engine *engine, const struct collet_peer_queue *peer_queue,
 	uint32_t transport, bool dialed, int socket, struct collet_endpoint **endpoint)
 {
-	const struct collet_transport_instance *offer = engine->transports->instances[transport];
-	const struct collet_transport *table = offer->transport;
+	const struct collet_transport_instance *instance = engine->transports->instances[transport];
+	const struct collet_transport *table = instance->transport;
 	const size_t bytes = (table->endpoint_bytes + 63) & ~(size_t)63;
 	struct collet_endpoint *made = aligned_alloc(64, bytes);
 	*endpoint = NULL;
@@ -96,7 +96,7 @@ static collet_status create_endpoint(struct collet_engine *engine, const struct 
 		.arena = engine->arena,
 		.log = &engine->log,
 		.services = &collet_transport_services,
-		.device = offer->device,
+		.device = instance->device,
 	};
 	const enum collet_status status = table->open(made, &config);
 	/* Not earlier: a user's thread may fork at any time, and the child closes the endpoints that it finds. */
@@ -123,10 +123,9 @@ static bool choose_transport(
 
 static void end_unreachable(struct collet_peer_queue *peer_queue, enum collet_status status, const char *why)
 {
-	struct collet_engine *engine = peer_queue->state->engine;
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "no connection to rank %u on %s: %s", peer_queue->peer,
-		engine->peer_infos[collet_comm_state_world_rank(peer_queue->state, peer_queue->peer)].host, why);
+		collet_comm_state_host(peer_queue->state, peer_queue->peer), why);
 	collet_mismatch_suspect_loss(peer_queue->state, peer_queue->peer, status, sentence);
 }
 

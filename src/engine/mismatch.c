@@ -33,10 +33,8 @@ static const int64_t FIRST_QUERY_NS = 100 * 1000000, QUERY_INTERVAL_NS = 400 * 1
 		     WARN_AFTER_NS = 10 * INT64_C(1000000000), WARN_REPLY_NS = 500 * 1000000,
 		     MISMATCH_GRACE_NS = 800 * 1000000, LOSS_GRACE_NS = 1000 * 1000000;
 
-static const char *host_of(const struct collet_comm_state *state, uint32_t rank)
-{
-	return state->engine->peer_infos[collet_comm_state_world_rank(state, rank)].host;
-}
+/* Stages of a request's warning. */
+enum { WARNING_NONE, WARNING_QUERIED, WARNING_DONE };
 
 static void send_query(struct collet_comm_state *state, uint32_t peer, uint64_t sequence)
 {
@@ -78,7 +76,7 @@ void collet_mismatch_suspect(struct collet_comm_state *state, uint32_t peer, con
 	}
 	snprintf(mismatch->sentence, sizeof(mismatch->sentence),
 		"%s here received a message from rank %u on %s that does not fit: %s (its call %llu, %llu bytes)", call,
-		peer, host_of(state, peer), what, (unsigned long long)received->sequence,
+		peer, collet_comm_state_host(state, peer), what, (unsigned long long)received->sequence,
 		(unsigned long long)received->bytes);
 	pthread_mutex_unlock(&state->engine->connections_lock);
 	send_query(state, peer, received->sequence < request->sequence ? received->sequence : request->sequence);
@@ -101,7 +99,8 @@ static void end_by_loss(struct collet_comm_state *state, enum collet_status stat
 static void end_by_departure(struct collet_comm_state *state, uint32_t peer, const char *what)
 {
 	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "rank %u on %s has left: %s", peer, host_of(state, peer), what);
+	snprintf(sentence, sizeof(sentence), "rank %u on %s has left: %s", peer, collet_comm_state_host(state, peer),
+		what);
 	end_by_loss(state, COLLET_ERR_PEER_LOST, sentence);
 }
 
@@ -177,7 +176,7 @@ static void warn_of_stall(struct collet_comm_state *state, struct collet_request
 		if (reply->call_count)
 			collet_call_describe(&reply->last_call, last, sizeof(last));
 		const int written = snprintf(missing + used, sizeof(missing) - used, "%srank %u on %s (last called %s)",
-			missing_count++ ? ", " : "", r, host_of(state, r), last);
+			missing_count++ ? ", " : "", r, collet_comm_state_host(state, r), last);
 		used = written > 0 && used + (size_t)written < sizeof(missing) ? used + (size_t)written : used;
 	}
 	pthread_mutex_unlock(&state->engine->connections_lock);
@@ -200,13 +199,13 @@ void collet_mismatch_check_pending(struct collet_request *request, int64_t now)
 		request->next_query_ns = now + QUERY_INTERVAL_NS;
 		query_awaited(state, request);
 	}
-	if (now - request->started_ns < WARN_AFTER_NS || request->warning_stage == 2)
+	if (now - request->started_ns < WARN_AFTER_NS || request->warning_stage == WARNING_DONE)
 		return;
-	if (request->warning_stage == 0) {
-		request->warning_stage = 1;
+	if (request->warning_stage == WARNING_NONE) {
+		request->warning_stage = WARNING_QUERIED;
 		send_query(state, COLLET_CONTROL_ALL_RANKS, request->sequence);
 	} else if (now - request->started_ns >= WARN_AFTER_NS + WARN_REPLY_NS) {
-		request->warning_stage = 2;
+		request->warning_stage = WARNING_DONE;
 		warn_of_stall(state, request, now);
 	}
 }
@@ -235,7 +234,8 @@ static void end_by_old_mismatch(struct collet_comm_state *state, uint32_t peer, 
 	snprintf(sentence, sizeof(sentence),
 		"ranks disagree: rank %u on %s and rank %u on %s have called different things before "
 		"call %llu",
-		state->rank, host_of(state, state->rank), peer, host_of(state, peer), (unsigned long long)sequence);
+		state->rank, collet_comm_state_host(state, state->rank), peer, collet_comm_state_host(state, peer),
+		(unsigned long long)sequence);
 	collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
 }
 
@@ -257,7 +257,8 @@ static void compare_calls(
 		collet_call_describe(&own.call, mine, sizeof(mine));
 		collet_call_describe(&message->call, theirs, sizeof(theirs));
 		snprintf(sentence, sizeof(sentence), "ranks disagree: rank %u on %s called %s, rank %u on %s called %s",
-			state->rank, host_of(state, state->rank), mine, peer, host_of(state, peer), theirs);
+			state->rank, collet_comm_state_host(state, state->rank), mine, peer,
+			collet_comm_state_host(state, peer), theirs);
 		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
 	} else if (own.history != message->history) {
 		/* The mismatch is in an earlier call. */

@@ -76,7 +76,7 @@ struct collet_request {
 /* Starts a planned request. It may have ended when this returns. */
 collet_status collet_request_start(struct collet_request *request);
 
-/* ---- comm_state.c. Under lock. */
+/* ---- request.c. Under lock. */
 collet_status collet_request_acquire(struct collet_comm_state *state, struct collet_request **request);
 /* Prepares a request for its next start. It has not been started, or has ended. */
 void collet_request_reset(struct collet_request *request);

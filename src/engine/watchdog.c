@@ -31,7 +31,7 @@ static void name_awaited(const struct collet_request *request, char *text, size_
 			continue;
 		const int written = snprintf(text + used, capacity - used, "%s%u on %s%s", named ? ", " : "",
 			peer_queue->peer,
-			state->engine->peer_infos[collet_comm_state_world_rank(state, peer_queue->peer)].host,
+			collet_comm_state_host(state, peer_queue->peer),
 			atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed) ? "" : " (not connected)");
 		if (written < 0 || used + (size_t)written >= capacity)
 			break;
