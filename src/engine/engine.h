@@ -21,20 +21,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <collet/collet.h>
+#include <collet/transport.h>
 
-#include "control/control.h"
 #include "core/log.h"
-#include "transport/registry.h"
 
 struct collet_arena;
 struct collet_comm_state;
 struct collet_connection_setup;
+struct collet_control;
 struct collet_early_end;
 struct collet_peer_info;
 struct collet_peer_queue;
 struct collet_pipeline;
 struct collet_request;
+struct collet_transport_set;
 
 /* Limits of the tuning that belong to no formula (tools.h), in bytes. */
 struct collet_limits {

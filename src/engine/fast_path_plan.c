@@ -33,10 +33,10 @@ static struct collet_buffer_offset place_of(
 }
 
 /* Reserves bytes of staging. */
-static struct collet_buffer_offset reserve_staging(struct collet_fast_path *small, uint64_t bytes)
+static struct collet_buffer_offset reserve_staging(struct collet_fast_path *fast_path, uint64_t bytes)
 {
-	const struct collet_buffer_offset place = { small->staged_bytes, COLLET_STAGING };
-	small->staged_bytes += (bytes + 63) & ~(uint64_t)63;
+	const struct collet_buffer_offset place = { fast_path->staged_bytes, COLLET_STAGING };
+	fast_path->staged_bytes += (bytes + 63) & ~(uint64_t)63;
 	return place;
 }
 
@@ -62,37 +62,38 @@ static uint64_t count_planned(const struct collet_step *step)
 }
 
 /* False if there are too many, or no memory. */
-static bool reserve_planned(struct collet_fast_path *small, uint64_t planned_count)
+static bool reserve_planned(struct collet_fast_path *fast_path, uint64_t planned_count)
 {
-	if (planned_count <= small->planned_capacity)
+	if (planned_count <= fast_path->planned_capacity)
 		return true;
 	if (planned_count > FAST_PATH_TRANSFERS)
 		return false;
-	free(small->planned);
-	small->planned = malloc(planned_count * sizeof(small->planned[0]));
-	small->planned_capacity = small->planned ? (uint32_t)planned_count : 0;
-	return small->planned;
+	free(fast_path->planned);
+	fast_path->planned = malloc(planned_count * sizeof(fast_path->planned[0]));
+	fast_path->planned_capacity = fast_path->planned ? (uint32_t)planned_count : 0;
+	return fast_path->planned;
 }
 
-static struct collet_planned_transfer *add_planned(struct collet_fast_path *small)
+static struct collet_planned_transfer *add_planned(struct collet_fast_path *fast_path)
 {
-	assert(small->planned_count < small->planned_capacity);
-	return &small->planned[small->planned_count++];
+	assert(fast_path->planned_count < fast_path->planned_capacity);
+	return &fast_path->planned[fast_path->planned_count++];
 }
 
 /* Adds a transfer with the peer at this position. False if there is no memory. */
 static bool add_transfer(
 	struct collet_request *request, uint32_t position, struct collet_buffer_offset place, uint64_t count)
 {
-	struct collet_fast_path *small = &request->fast_path;
+	struct collet_fast_path *fast_path = &request->fast_path;
 	const uint32_t rank = request->shape.order ? request->shape.order[position] : position;
 	struct collet_peer_queue *peer_queue = collet_peer_queue_get(request->state, 0, rank);
 	if (!peer_queue)
 		return false;
 	const uint64_t bytes = count * request->element_bytes;
-	*add_planned(small) = (struct collet_planned_transfer){
-		.peer_queue = peer_queue, .place = place, .staging_place = reserve_staging(small, bytes), .bytes = bytes
-	};
+	*add_planned(fast_path) = (struct collet_planned_transfer){ .peer_queue = peer_queue,
+		.place = place,
+		.staging_place = reserve_staging(fast_path, bytes),
+		.bytes = bytes };
 	return true;
 }
 
@@ -107,10 +108,10 @@ static struct collet_span peer_chunk(const struct collet_request *request, enum 
 static bool add_operand(struct collet_request *request, const struct collet_step *step,
 	const struct collet_buffer_range *end, uint32_t position, struct collet_fast_path_step *made)
 {
-	struct collet_fast_path *small = &request->fast_path;
+	struct collet_fast_path *fast_path = &request->fast_path;
 	if (position == request->shape.rank) {
-		*add_planned(small) = (struct collet_planned_transfer){
-			.place = place_of(request, end->buffer, end->span) };
+		*add_planned(fast_path) =
+			(struct collet_planned_transfer){ .place = place_of(request, end->buffer, end->span) };
 		return true;
 	}
 	const enum collet_buffer into = step->destination[0].buffer;
@@ -118,7 +119,7 @@ static bool add_operand(struct collet_request *request, const struct collet_step
 	if (!add_transfer(
 		    request, position, step->is_per_peer ? place_of(request, into, span) : made->value, span.count))
 		return false;
-	struct collet_planned_transfer *planned = &small->planned[small->planned_count - 1];
+	struct collet_planned_transfer *planned = &fast_path->planned[fast_path->planned_count - 1];
 	if (step->is_reduction)
 		planned->place = planned->staging_place;
 	made->receive_count++;
@@ -151,10 +152,10 @@ static uint32_t send_index(const struct collet_peers *peers, uint32_t i)
 }
 
 static bool add_sends(
-	struct collet_request *request, const struct collet_step *step, struct collet_fast_path_step *small)
+	struct collet_request *request, const struct collet_step *step, struct collet_fast_path_step *made)
 {
 	const uint32_t first = request->fast_path.planned_count;
-	small->send_list = &request->fast_path.planned[first];
+	made->send_list = &request->fast_path.planned[first];
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		const struct collet_buffer_range *end = &step->destination[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
@@ -163,17 +164,19 @@ static bool add_sends(
 			if (position == request->shape.rank)
 				continue;
 			const enum collet_buffer from = step->source[0].buffer;
-			const struct collet_span span = step->is_per_peer ? peer_chunk(request, from, position) :
-                                                                         (struct collet_span){ 0, small->count };
+			const struct collet_span span = step->is_per_peer ? peer_chunk(request, from, position)
+									  : (struct collet_span){ 0, made->count };
 			/* Data that is only copied is sent from its source, before the copy: peers get it earlier, and
 			 * do not read lines that this rank has just written. */
-			const struct collet_buffer_offset place = step->is_per_peer || small->sends_first ?
-				place_of(request, from, step->is_per_peer ? span : step->source[0].span) : small->value;
+			const struct collet_buffer_offset place =
+				step->is_per_peer || made->sends_first
+					? place_of(request, from, step->is_per_peer ? span : step->source[0].span)
+					: made->value;
 			if (!add_transfer(request, position, place, span.count))
 				return false;
 		}
 	}
-	small->send_count = (uint8_t)(request->fast_path.planned_count - first);
+	made->send_count = (uint8_t)(request->fast_path.planned_count - first);
 	return true;
 }
 
@@ -183,10 +186,10 @@ static bool is_user_buffer(enum collet_buffer buffer)
 }
 
 /* Notes whether an earlier step sends what the step writes. */
-static void note_overwrites(const struct collet_fast_path *small, struct collet_fast_path_step *step,
+static void note_overwrites(const struct collet_fast_path *fast_path, struct collet_fast_path_step *step,
 	struct collet_buffer_offset to, uint64_t bytes)
 {
-	for (const struct collet_fast_path_step *before = small->steps; before < step; before++) {
+	for (const struct collet_fast_path_step *before = fast_path->steps; before < step; before++) {
 		for (const struct collet_planned_transfer *sent = before->send_list;
 			sent < before->send_list + before->send_count; sent++) {
 			const bool same = sent->place.buffer == to.buffer;
@@ -203,9 +206,9 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 {
 	if (!step->source_count)
 		return true;
-	struct collet_fast_path *small = &request->fast_path;
-	struct collet_fast_path_step *made = &small->steps[small->step_count++];
-	*made = (struct collet_fast_path_step){ .operand_list = &small->planned[small->planned_count] };
+	struct collet_fast_path *fast_path = &request->fast_path;
+	struct collet_fast_path_step *made = &fast_path->steps[fast_path->step_count++];
+	*made = (struct collet_fast_path_step){ .operand_list = &fast_path->planned[fast_path->planned_count] };
 	made->count = step->is_per_peer ? 0 : step->source[0].span.count;
 	if (!step->is_per_peer)
 		made->value = value_place(request, step, made->count);
@@ -217,11 +220,11 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 	if (!add_operands(request, step, made))
 		return false;
 	if (made->combines || made->copies)
-		note_overwrites(small, made, made->value, made->count * request->element_bytes);
+		note_overwrites(fast_path, made, made->value, made->count * request->element_bytes);
 	for (const struct collet_planned_transfer *planned = made->operand_list; made->writes && !made->combines &&
 		planned < made->operand_list + made->operand_count; planned++)
 		if (planned->peer_queue)
-			note_overwrites(small, made, planned->place, planned->bytes);
+			note_overwrites(fast_path, made, planned->place, planned->bytes);
 	return add_sends(request, step, made);
 }
 
@@ -234,14 +237,14 @@ void collet_fast_path_plan(struct collet_request *request)
 {
 	const struct collet_program *program = request->program;
 	const struct collet_shape *shape = &request->shape;
-	struct collet_fast_path *small = &request->fast_path;
-	small->is_eligible = false;
-	small->send_flags = request_send_flags(request);
+	struct collet_fast_path *fast_path = &request->fast_path;
+	fast_path->is_eligible = false;
+	fast_path->send_flags = request_send_flags(request);
 	if (!fits_fast_path(request))
 		return;
-	small->step_count = small->planned_count = 0;
-	small->staged_bytes = 0;
-	small->poll_backoff = 0;
+	fast_path->step_count = fast_path->planned_count = 0;
+	fast_path->staged_bytes = 0;
+	fast_path->poll_backoff = 0;
 	const uint64_t steps = program->step_count(shape, 0);
 	if (steps > FAST_PATH_STEPS)
 		return;
@@ -250,7 +253,7 @@ void collet_fast_path_plan(struct collet_request *request)
 		const struct collet_step step = program->step(shape, 0, s);
 		planned_count += count_planned(&step);
 	}
-	if (!reserve_planned(small, planned_count))
+	if (!reserve_planned(fast_path, planned_count))
 		return;
 	for (uint64_t s = 0; s < steps; s++) {
 		struct collet_step step[2] = { program->step(shape, 0, s) };
@@ -261,7 +264,7 @@ void collet_fast_path_plan(struct collet_request *request)
 		if (!add_step(request, &step[swap]) || (pair && !add_step(request, &step[!swap])))
 			return;
 	}
-	small->is_eligible = small->staged_bytes <= COLLET_STAGING_BYTES;
+	fast_path->is_eligible = fast_path->staged_bytes <= COLLET_STAGING_BYTES;
 }
 
 void collet_fast_path_free(struct collet_request *request)

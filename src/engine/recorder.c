@@ -23,7 +23,8 @@ enum {
 
 _Static_assert(sizeof(struct collet_call) % 8 == 0, "a call is copied by words");
 _Static_assert(offsetof(struct collet_call, sequence) == 0 &&
-	offsetof(struct collet_recorder_slot, word[CALL + 1]) == 64, "what differs from call to call fills a line");
+	offsetof(struct collet_recorder_slot, word[CALL + 1]) == 64,
+	"fields that differ from call to call fill one line");
 
 collet_status collet_recorder_init(struct collet_recorder *recorder)
 {
@@ -221,7 +222,7 @@ void collet_call_describe(const struct collet_call *call, char *text, size_t cap
 			(unsigned long long)call->sequence,
 			call->algorithm < programs ? list[call->algorithm]->name : "unknown");
 	if (used >= 0 && (size_t)used < capacity && call->segment_bytes)
-		used += snprintf(text + used, capacity - (size_t)used, ", pieces of %u bytes", call->segment_bytes);
+		used += snprintf(text + used, capacity - (size_t)used, ", segments of %u bytes", call->segment_bytes);
 	if (used >= 0 && (size_t)used < capacity && call->channels)
 		used += snprintf(text + used, capacity - (size_t)used, ", %u channels", call->channels);
 	if (used >= 0 && (size_t)used < capacity)

@@ -48,10 +48,11 @@ static inline struct collet_peer_queue *work_item_peer_queue(
 }
 
 /* Returns a part of the item's slot of the staging: see collet_slot_segments(). */
-static inline char *work_item_slot(const struct collet_task *task, const struct collet_work_item *item, uint32_t piece)
+static inline char *work_item_slot(
+	const struct collet_task *task, const struct collet_work_item *item, uint32_t segment)
 {
 	return task->staging + (size_t)item->staging_slot * (COLLET_STAGING_BYTES / TASK_WINDOW) +
-		(size_t)piece * (size_t)item->request->segment_elements * item->request->element_bytes;
+		(size_t)segment * (size_t)item->request->segment_elements * item->request->element_bytes;
 }
 
 /* ---- task.c. Under lock. */

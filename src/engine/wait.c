@@ -17,7 +17,7 @@
 #include "engine/watchdog.h"
 
 /* Factor by which a rank spins longer if ranks on its core wait for it. */
-enum { OWING_SPIN_FACTOR = 10 };
+enum { AWAITED_SPIN_FACTOR = 10 };
 
 /* Delay after which the progress thread wakes, so that the thread that wakes it keeps the core until then. */
 enum { PROGRESS_DELAY_NS = 20 * 1000 };
@@ -92,9 +92,9 @@ static void update_cpu(struct collet_engine *engine)
  * again. */
 static bool keeps_spinning(const struct collet_engine *engine, struct collet_spin_wait *spin_wait)
 {
-	const bool sends_to_peers = engine->oversubscribed && spin_wait->polls >= spin_wait->spin_polls &&
-		spin_wait->polls < spin_wait->spin_polls * OWING_SPIN_FACTOR && sends_to_own_core(engine);
-	const uint32_t most = spin_wait->spin_polls * (sends_to_peers ? OWING_SPIN_FACTOR : 1);
+	const bool is_awaited = engine->oversubscribed && spin_wait->polls >= spin_wait->spin_polls &&
+		spin_wait->polls < spin_wait->spin_polls * AWAITED_SPIN_FACTOR && sends_to_own_core(engine);
+	const uint32_t most = spin_wait->spin_polls * (is_awaited ? AWAITED_SPIN_FACTOR : 1);
 	if (spin_wait->polls < most)
 		spin_wait->polls += round_poll_cost(engine);
 	return spin_wait->polls < most && !(engine->oversubscribed && awaits_own_core(engine));
