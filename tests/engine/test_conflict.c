@@ -1,4 +1,5 @@
-/* Which items of a lane wait for which, by what they read and write: no transport, no thread. */
+/* Checks which items of a task wait for which, by the memory that they read and write. Uses no transport and no
+ * thread. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,13 +12,14 @@
 #include "engine/task.h"
 #include "engine/work_item.h"
 
-enum { SIZE = 3, RANK = 1, BLOCK = 100, PIECE = 40 };
+enum { SIZE = 3, RANK = 1, BLOCK = 100, SEGMENT = 40 };
 
 static char input[SIZE * BLOCK], result[SIZE * BLOCK];
 
 enum kind { RECEIVE_EACH, SEND_EACH, COPY_OWN, RECEIVE_ONE };
 
-/* Of a rank's steps in an all-to-all: its parts from each other, to each other, its own, and one from one rank. */
+/* Returns a step of an all-to-all: receives a part from each other rank, sends one to each, copies its own, or receives
+ * one from one rank. */
 static struct collet_step step_of(const struct collet_shape *shape, enum kind kind)
 {
 	const struct collet_span block = { 0, BLOCK }, own = { RANK * BLOCK, BLOCK }, last = { 2 * BLOCK, BLOCK };
@@ -42,7 +44,7 @@ struct row {
 
 static bool waits(const struct row *row)
 {
-	static struct collet_task lane;
+	static struct collet_task task;
 	struct collet_request request = { .shape = { .rank = RANK,
 						  .size = SIZE,
 						  .count = BLOCK,
@@ -51,35 +53,35 @@ static bool waits(const struct row *row)
 		.input = row->in_place ? result : input,
 		.result = result,
 		.element_bytes = 1,
-		.segment_elements = PIECE };
-	lane = (struct collet_task){ .oldest = 0, .next = 2 };
+		.segment_elements = SEGMENT };
+	task = (struct collet_task){ .oldest = 0, .next = 2 };
 	for (uint32_t i = 0; i < 2; i++) {
-		struct collet_work_item *item = &lane.items[i];
+		struct collet_work_item *item = &task.items[i];
 		item->request = &request;
 		item->own_step = step_of(&request.shape, i ? row->later : row->earlier);
 		item->step = &item->own_step;
 		item->offset = i ? row->later_offset : row->earlier_offset;
-		item->count = BLOCK - item->offset < PIECE ? BLOCK - item->offset : PIECE;
+		item->count = BLOCK - item->offset < SEGMENT ? BLOCK - item->offset : SEGMENT;
 		collet_work_item_fill_ranges(&request, item);
 		if ((i ? row->later : row->earlier) == SEND_EACH) {
 			item->sends_pending = 2;
 			item->borrowed = item->reads[0];
 		}
 	}
-	return collet_work_item_conflicts(&lane, 1, false);
+	return collet_work_item_conflicts(&task, 1, false);
 }
 
 static void items_wait_for_those_whose_place_they_want(void **state)
 {
 	static const struct row rows[] = {
-		{ "the next piece from each", RECEIVE_EACH, 0, RECEIVE_EACH, PIECE, false, false },
-		{ "the last piece from each", RECEIVE_EACH, 0, RECEIVE_EACH, 2 * PIECE, true, false },
-		{ "the same piece again", RECEIVE_EACH, PIECE, RECEIVE_EACH, PIECE, false, true },
+		{ "the next segment from each", RECEIVE_EACH, 0, RECEIVE_EACH, SEGMENT, false, false },
+		{ "the last segment from each", RECEIVE_EACH, 0, RECEIVE_EACH, 2 * SEGMENT, true, false },
+		{ "the same segment again", RECEIVE_EACH, SEGMENT, RECEIVE_EACH, SEGMENT, false, true },
 		{ "one rank's block among all", RECEIVE_EACH, 0, RECEIVE_ONE, 0, false, true },
-		{ "all after one rank's block", RECEIVE_ONE, 0, RECEIVE_EACH, PIECE, false, true },
-		{ "the own block beside the others'", RECEIVE_EACH, 0, COPY_OWN, 0, false, false },
+		{ "all after one rank's block", RECEIVE_ONE, 0, RECEIVE_EACH, SEGMENT, false, true },
+		{ "its own block beside the others'", RECEIVE_EACH, 0, COPY_OWN, 0, false, false },
 		{ "where nothing is sent from", SEND_EACH, 0, RECEIVE_EACH, 0, false, false },
-		{ "where something is sent from", SEND_EACH, 0, RECEIVE_EACH, PIECE, true, true },
+		{ "where something is sent from", SEND_EACH, 0, RECEIVE_EACH, SEGMENT, true, true },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if (waits(&rows[i]) != rows[i].waits)

@@ -1,5 +1,5 @@
-/* A rank that has forked a child dies, and the child lives on with copies of all its connections: the others are told
- * at once all the same, on its host by its neighbour. Ranks of other hosts are told through rank 0. */
+/* Kills a rank that has forked a child, which lives on with copies of all its connections. The other ranks must be told
+ * at once anyway: those of its host by a neighbour, and those of other hosts through rank 0. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@ enum { SIZE = 4, CHILD_IS_THERE = 0, TOLD_WITHIN_MS = 5000 };
 struct row {
 	const char *name, *transport;
 	uint32_t victim;
-	uint32_t hosts;              /* ranks take them in turn */
-	int gate[2];                 /* the child lives until the test closes it */
+	uint32_t hosts;              /* number of hosts; ranks are assigned in turn */
+	int gate[2];                 /* a pipe; the child lives until the test closes it */
 };
 
 static int64_t now_ms(void)
@@ -31,7 +31,7 @@ static int64_t now_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Of pipes, by which the test knows that a rank has ended, this one alone is kept; the library has none. */
+/* Closes all pipes but one. By their end the test knows that a rank has ended; the library has no pipes. */
 static void close_pipes_but(int kept)
 {
 	struct stat info;
@@ -40,7 +40,7 @@ static void close_pipes_but(int kept)
 			close(fd);
 }
 
-/* The child does nothing but keep what it has inherited. */
+/* Forks a child that only keeps the inherited descriptors, then dies. */
 static void fork_and_die(struct rank *rank, const struct row *row, int64_t *died_ms)
 {
 	char nothing;
@@ -68,7 +68,7 @@ static void lose_one(struct rank *rank)
 	setenv("COLLET_SECRET", "of one job", 1);
 	if (!rank_create(rank))
 		return;
-	/* Everybody has a connection with everybody. */
+	/* Connects all pairs of ranks. */
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.algorithm = "direct";
 	if (!rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, &how),

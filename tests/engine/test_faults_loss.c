@@ -1,8 +1,7 @@
-/* Ranks that die, leave or stop in the middle of a collective: every survivor is told, in time, with rank, host and
- * call.
+/* Ends a rank in the middle of a collective. Every survivor must be told in time, with rank, host and call.
  *
- * "The middle" is everywhere: the linker hands the engine's queueing and settling of transfers to this file first,
- * where the victim counts them and ends at the k-th; k rises until the call is over before. */
+ * The test covers every point of the call: the linker wraps the engine's queueing and completion of transfers. The
+ * victim counts them here and ends at the k-th; k rises until the call ends first. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -24,8 +23,8 @@ enum { GOOD_CALLS = 2, SMALL = 17, MEDIUM = 40000, LARGE = 4 << 20 };
 /* ---- The victim's end, at the k-th point ---- */
 
 static struct {
-	uint64_t points; /* until it ends; 0: it does not */
-	int signal;      /* 0: exit */
+	uint64_t points; /* points until it ends; 0: it does not */
+	int signal;      /* 0: it exits */
 	int64_t *ended_ns;
 } fate;
 
@@ -51,9 +50,9 @@ static void point(void)
 }
 
 struct collet_queued_transfer *__real_collet_transfer_ring_add(
-	struct collet_peer_queue *, struct collet_transfer_ring *, struct collet_work_item *);
+	struct collet_transfer_ring *, struct collet_work_item *);
 struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_peer_queue *, struct collet_transfer_ring *, struct collet_work_item *);
+	struct collet_transfer_ring *, struct collet_work_item *);
 void __real_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
 void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
 enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
@@ -62,10 +61,10 @@ enum collet_try_result __real_collet_peer_queue_receive_now(struct collet_peer_q
 enum collet_try_result __wrap_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
 
 struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_peer_queue *route, struct collet_transfer_ring *queue, struct collet_work_item *item)
+	struct collet_transfer_ring *ring, struct collet_work_item *item)
 {
 	point();
-	return __real_collet_transfer_ring_add(route, queue, item);
+	return __real_collet_transfer_ring_add(ring, item);
 }
 
 void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *queued, bool sent)
@@ -75,19 +74,19 @@ void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *queued
 }
 
 enum collet_try_result __wrap_collet_peer_queue_send_now(
-	struct collet_peer_queue *route, struct collet_transfer *transfer)
+	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
 	point();
-	const enum collet_try_result now = __real_collet_peer_queue_send_now(route, transfer);
+	const enum collet_try_result now = __real_collet_peer_queue_send_now(peer_queue, transfer);
 	if (now == COLLET_TRY_DONE)
 		point();
 	return now;
 }
 
 enum collet_try_result __wrap_collet_peer_queue_receive_now(
-	struct collet_peer_queue *route, struct collet_transfer *transfer)
+	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
-	const enum collet_try_result now = __real_collet_peer_queue_receive_now(route, transfer);
+	const enum collet_try_result now = __real_collet_peer_queue_receive_now(peer_queue, transfer);
 	if (now == COLLET_TRY_DONE)
 		point();
 	return now;
@@ -101,19 +100,19 @@ static const char *const ending_names[] = {"killed", "exits", "killed between ca
 struct row {
 	enum ending ending;
 	uint32_t victim;
-	uint64_t points;   /* KILLED, EXITED: at which it ends */
-	int64_t moment_ns; /* AT_A_MOMENT: after the call has begun */
+	uint64_t points;   /* KILLED, EXITED: the point at which it ends */
+	int64_t moment_ns; /* AT_A_MOMENT: time after the start of the call */
 	uint64_t count;
 };
 
 struct outcome {
-	bool survived; /* the call was over before the victim's point */
+	bool survived; /* the call ended before the victim's point */
 	int64_t ended_ns;
 	int64_t told_ns[RANKS_MOST];
 };
 
-/* SIGKILL after a while, without anybody's doing. */
-static void wind_up(int64_t moment_ns)
+/* Sets a timer that kills this process. */
+static void start_kill_timer(int64_t moment_ns)
 {
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL };
 	const struct itimerspec moment = { .it_value = {moment_ns / 1000000000, moment_ns % 1000000000 + 1}};
@@ -131,7 +130,7 @@ static void arm(const struct row *row, struct outcome *outcome)
 		meet_fate();
 	if (row->ending == AT_A_MOMENT) {
 		outcome->ended_ns = now_ns() + row->moment_ns;
-		wind_up(row->moment_ns);
+		start_kill_timer(row->moment_ns);
 	}
 }
 
@@ -154,8 +153,8 @@ static void lose_one(struct rank *rank)
 	collet_status status = COLLET_OK;
 	for (uint32_t i = 0; i < GOOD_CALLS && status == COLLET_OK; i++)
 		status = collet_allreduce(rank->comm, data, data, row->count, COLLET_F32, COLLET_SUM, NULL);
-	/* Everybody is out of the good calls before anybody ends; by other means than the library, where a rank may be
-	 * told of an end while it is still leaving a barrier. */
+	/* All ranks return from the good calls before the victim ends. This does not use the library, where a rank may
+	 * learn of the end while it is still leaving a barrier. */
 	rank_post(rank, 0);
 	if (!rank_ok(rank, status, "a good call") || !rank_await(rank, 0, rank->size))
 		return;
@@ -179,7 +178,7 @@ static void lose_one(struct rank *rank)
 	free(data);
 }
 
-/* Runs it; returns whether the victim ended, and how long it took until the last survivor knew. */
+/* Runs a row. Returns whether the victim ended, and the time until the last survivor was told. */
 static bool run_row(
 	const struct row *row, const char *transport, const char *algorithm, uint32_t size, int64_t *took_ns)
 {
@@ -219,7 +218,7 @@ static bool full(void)
 	return text && *text && strcmp(text, "0") != 0;
 }
 
-/* Every rank, at every point of the call that the sample has; how many points there are. */
+/* Ends every rank, at every point of the call that the sample has. Returns the number of points. */
 static uint64_t end_everywhere(enum ending ending, const char *transport, const char *algorithm, uint32_t size,
 	uint64_t count, int64_t *slowest_ns)
 {
@@ -269,7 +268,7 @@ static int compare(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Ten times; prints the median of how long the last survivor took to know. */
+/* Runs ten times and prints the median of the time until the last survivor was told. */
 static void ten_times(enum ending ending, const char *transport, uint32_t size, uint64_t count, uint64_t *random)
 {
 	enum { TIMES = 10 };

@@ -1,7 +1,7 @@
-/* Memory runs out: the n-th allocation of the library fails, for every n of creating a communicator and a first
- * all-reduce. Whatever fails is named on every rank, nobody crashes or hangs, and nothing is left behind.
+/* Fails the n-th allocation of the library, for every n while a communicator is created and makes its first all-reduce.
+ * Every failure must give a status and a sentence on every rank. No rank may crash or hang, and nothing may leak.
  *
- * The linker hands the library's allocations to this file first. Ranks are threads, so the n-th is anybody's. */
+ * The linker wraps the library's allocations. Ranks are threads, so the n-th allocation may be any rank's. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ enum { COUNT = 1000, SPARED_MOST = 100000, ALLOCATIONS_MOST = 1000 };
 /* ---- The library's memory ---- */
 
 static atomic_bool counting;
-static atomic_int until_failure; /* allocations to go; below 0: none fails any more */
+static atomic_int until_failure; /* allocations until one fails; below 0: none fails any more */
 static atomic_int outstanding;
 
 static bool fails(void)
@@ -103,7 +103,7 @@ static void check_status(struct rank *rank, collet_status status, const char *wh
 		atomic_fetch_add((atomic_int *)rank->shared, 1);
 	rank_check(rank, status == COLLET_OK || is_named(status), "%s: %s: %s", what, collet_status_name(status),
 		collet_last_error());
-	rank_check(rank, status == COLLET_OK || *collet_last_error(), "%s: %s without a word", what,
+	rank_check(rank, status == COLLET_OK || *collet_last_error(), "%s: %s without a sentence", what,
 		collet_status_name(status));
 }
 
@@ -127,12 +127,11 @@ static void create_and_reduce(struct rank *rank)
 	status = collet_allreduce(comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
 	check_status(rank, status, "all-reduce");
 	rank_check(rank, status != COLLET_OK || data[0] == (float)rank->size, "the sum is %g", (double)data[0]);
-	/* What has ended goes even without memory. */
+	/* Destroying works even without memory. */
 	rank_ok(rank, collet_comm_destroy(&comm), "destroy");
 }
 
-/* Returns whether anything failed: on a busy machine that may be a deadline, so this and not the count ends a search.
- */
+/* Returns whether anything failed. On a busy machine that may be a deadline, so this ends a search, not the count. */
 static bool run_row(const char *transport, uint32_t size, int spared)
 {
 	const struct ranks_options options = { .mode = RANKS_THREADS,
@@ -167,7 +166,7 @@ static bool full(void)
 
 static void every_allocation(const char *transport, uint32_t size, int stride)
 {
-	run_row(transport, size, SPARED_MOST); /* what libraries allocate once */
+	run_row(transport, size, SPARED_MOST); /* allocates what libraries allocate once */
 	int spared = (int)sample_from(0);
 	while (run_row(transport, size, spared) && spared < ALLOCATIONS_MOST)
 		spared = (int)sample_from((uint64_t)(spared + (full() ? 1 : stride)));

@@ -1,9 +1,9 @@
-/* A rank that is stopped in mid-transfer for longer than the timeout, and then goes on: the others have been told who
- * kept them waiting, their buffers are theirs again, and nothing that the late rank does touches these, or lets itself
- * believe in a result that it read from a buffer that had been refilled.
+/* Stops a rank in the middle of a transfer for longer than the timeout, then continues it. The other ranks must be told
+ * which rank was late, and own their buffers again. The late rank must not change these. It must not report success
+ * with a result that it read from a refilled buffer.
  *
- * As in test_faults_loss.c the victim stops at the k-th transfer that it queues or that settles; or in the midst of
- * combining what it reads, which may be another rank's memory. */
+ * As in test_faults_loss.c, the victim stops at the k-th transfer that it queues or that completes; or during a
+ * reduction, whose operands may be another rank's memory. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,20 +20,20 @@
 #include "reduce/reduce.h"
 #include "sample.h"
 
-enum { TIMEOUT_MS = 150, LARGE = 3 << 20, ONE_PIECE = 16 << 10, REFILL = 77 };
+enum { TIMEOUT_MS = 150, LARGE = 3 << 20, ONE_SEGMENT = 16 << 10, REFILL = 77 };
 enum { EVENT_DECIDED, EVENT_REFILLED, EVENT_LATE_DONE };
 
-/* ---- Where the victim stops ---- */
+/* ---- The point where the victim stops ---- */
 
-enum place { TRANSFER, COMBINING };
+enum place { TRANSFER, REDUCING };
 
 static struct {
 	enum place place;
-	uint64_t points; /* until it stops; 0: it does not */
+	uint64_t points; /* points until it stops; 0: it does not */
 	struct rank *rank;
 } fate;
 
-/* What the test sees. */
+/* What the ranks report to the test. */
 struct outcome {
 	bool stops;
 };
@@ -48,9 +48,9 @@ static void point(enum place place)
 }
 
 struct collet_queued_transfer *__real_collet_transfer_ring_add(
-	struct collet_peer_queue *, struct collet_transfer_ring *, struct collet_work_item *);
+	struct collet_transfer_ring *, struct collet_work_item *);
 struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_peer_queue *, struct collet_transfer_ring *, struct collet_work_item *);
+	struct collet_transfer_ring *, struct collet_work_item *);
 void __real_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
 void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
 enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
@@ -63,10 +63,10 @@ void __wrap_collet_reduction_run(
 	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 
 struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_peer_queue *route, struct collet_transfer_ring *queue, struct collet_work_item *item)
+	struct collet_transfer_ring *ring, struct collet_work_item *item)
 {
 	point(TRANSFER);
-	return __real_collet_transfer_ring_add(route, queue, item);
+	return __real_collet_transfer_ring_add(ring, item);
 }
 
 void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *queued, bool sent)
@@ -76,19 +76,19 @@ void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *queued
 }
 
 enum collet_try_result __wrap_collet_peer_queue_send_now(
-	struct collet_peer_queue *route, struct collet_transfer *transfer)
+	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
 	point(TRANSFER);
-	const enum collet_try_result now = __real_collet_peer_queue_send_now(route, transfer);
+	const enum collet_try_result now = __real_collet_peer_queue_send_now(peer_queue, transfer);
 	if (now == COLLET_TRY_DONE)
 		point(TRANSFER);
 	return now;
 }
 
 enum collet_try_result __wrap_collet_peer_queue_receive_now(
-	struct collet_peer_queue *route, struct collet_transfer *transfer)
+	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
-	const enum collet_try_result now = __real_collet_peer_queue_receive_now(route, transfer);
+	const enum collet_try_result now = __real_collet_peer_queue_receive_now(peer_queue, transfer);
 	if (now == COLLET_TRY_DONE)
 		point(TRANSFER);
 	return now;
@@ -97,14 +97,14 @@ enum collet_try_result __wrap_collet_peer_queue_receive_now(
 void __wrap_collet_reduction_run(const struct collet_reduction *reduction, void *result,
 	const struct collet_operand *operands, uint32_t operand_count, size_t count, bool finish, uint64_t *roundings)
 {
-	point(COMBINING);
+	point(REDUCING);
 	__real_collet_reduction_run(reduction, result, operands, operand_count, count, finish, roundings);
 }
 
 /* ---- A run ---- */
 
 struct row {
-	bool lent; /* buffers from collet_mem_alloc() */
+	bool is_mapped; /* buffers are from collet_mem_alloc() */
 	uint32_t victim;
 	enum place place;
 	uint64_t points;
@@ -128,7 +128,7 @@ static bool is_full_of(const struct row *row, const float *data, float value)
 static float *get_buffer(struct rank *rank, const struct row *row)
 {
 	void *memory = NULL;
-	if (!row->lent)
+	if (!row->is_mapped)
 		memory = malloc(row->count * sizeof(float));
 	else if (!rank_ok(rank, collet_mem_alloc(rank->comm, &memory, row->count * sizeof(float)), "collet_mem_alloc"))
 		return NULL;
@@ -136,7 +136,7 @@ static float *get_buffer(struct rank *rank, const struct row *row)
 	return memory;
 }
 
-/* The rank that is late. What it had read before the others gave up may do for a result; else it is told. */
+/* Runs the late rank. It may succeed with operands that it read before the other ranks timed out; else it must fail. */
 static void be_late(struct rank *rank, const struct row *row, collet_comm *comm, const float *send, float *recv)
 {
 	fate.rank = rank;
@@ -147,7 +147,7 @@ static void be_late(struct rank *rank, const struct row *row, collet_comm *comm,
 		rank_post(rank, EVENT_DECIDED);
 	fate.points = 0;
 	rank_check(rank, status != COLLET_OK || is_full_of(row, recv, (float)(rank->size * (rank->size + 1) / 2)),
-		"the late rank believes in a result that is none");
+		"the late rank reports success with a wrong result");
 	rank_check(rank, status == COLLET_OK || status == COLLET_ERR_TIMEOUT || status == COLLET_ERR_PEER_LOST,
 		"the late rank: %s: %s", collet_status_name(status), collet_last_error());
 	rank_post(rank, EVENT_LATE_DONE);
@@ -167,8 +167,8 @@ static void be_kept_waiting(struct rank *rank, const struct row *row, collet_com
 		rank_check(rank, strstr(collet_last_error(), "(call 0") != NULL, "no call is named: %s",
 			collet_last_error());
 	}
-	/* Memory that peers map is the caller's again when its communicator has been destroyed. */
-	if (row->lent)
+	/* Memory that peers map belongs to the caller again after its communicator was destroyed. */
+	if (row->is_mapped)
 		rank_ok(rank, collet_comm_destroy(comm), "destroy");
 	fill(row, send, REFILL);
 	fill(row, recv, REFILL);
@@ -193,7 +193,7 @@ static void one_is_late(struct rank *rank)
 	}
 	if (comm)
 		rank_ok(rank, collet_comm_destroy(&comm), "destroy");
-	if (!row->lent) {
+	if (!row->is_mapped) {
 		free(send);
 		free(recv);
 	}
@@ -220,8 +220,8 @@ static void run_row(const char *transport, const char *algorithm, uint32_t size,
 	const bool passed = ranks_all_passed(ranks);
 	if (!passed)
 		fprintf(stderr, "%s/%s/n%u/%s: rank %u stopped %s, number %llu\n", transport,
-			algorithm ? algorithm : "chosen", size, row.lent ? "alloc" : "malloc", row.victim,
-			row.place == TRANSFER ? "at a transfer" : "combining", (unsigned long long)row.points);
+			algorithm ? algorithm : "chosen", size, row.is_mapped ? "alloc" : "malloc", row.victim,
+			row.place == TRANSFER ? "at a transfer" : "reducing", (unsigned long long)row.points);
 	ranks_free(&ranks);
 	assert_true(refilled && passed);
 }
@@ -232,13 +232,13 @@ static bool full(void)
 	return text && *text && strcmp(text, "0") != 0;
 }
 
-static void everywhere(const char *transport, bool lent)
+static void everywhere(const char *transport, bool is_mapped)
 {
 	static const uint64_t points[] = {1, 4, 9, 20, 45, 2, 3, 5, 6, 7, 12, 15, 30, 60, 70, 80, 90, 100};
 	const size_t tried = full() ? sizeof(points) / sizeof(points[0]) : 4;
 	for (size_t i = 0; i < tried; i++) {
-		for (enum place place = TRANSFER; place <= COMBINING; place++) {
-			const struct row row = { .lent = lent,
+		for (enum place place = TRANSFER; place <= REDUCING; place++) {
+			const struct row row = { .is_mapped = is_mapped,
 				.victim = (uint32_t)(i % 2),
 				.place = place,
 				.points = points[i],
@@ -248,12 +248,13 @@ static void everywhere(const char *transport, bool lent)
 				run_row(transport, "ring", 3, row);
 		}
 	}
-	run_row(transport, "ring", 3, (struct row){ .lent = lent, .victim = 2, .points = 10, .count = LARGE });
-	/* The last thing that the victim does, with bytes that are still the other's. Whether it hears of the end
-	 * before it is done is a race: so, several times. */
-	for (int i = 0; i < (lent ? 8 : 1); i++)
+	run_row(transport, "ring", 3,
+		(struct row){ .is_mapped = is_mapped, .victim = 2, .points = 10, .count = LARGE });
+	/* The victim's last action, on bytes that still belong to the other rank. Whether it learns of the end before
+	 * it finishes is a race, so this runs several times. */
+	for (int i = 0; i < (is_mapped ? 8 : 1); i++)
 		run_row(transport, "direct", 2,
-			(struct row){ .lent = lent, .place = COMBINING, .points = 1, .count = ONE_PIECE });
+			(struct row){ .is_mapped = is_mapped, .place = REDUCING, .points = 1, .count = ONE_SEGMENT });
 }
 
 static void over_shm(void **state)
@@ -261,7 +262,7 @@ static void over_shm(void **state)
 	everywhere("shm", false);
 }
 
-static void over_shm_in_lent_memory(void **state)
+static void over_shm_in_mapped_memory(void **state)
 {
 	everywhere("shm", true);
 }
@@ -275,7 +276,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(over_shm),
-		cmocka_unit_test(over_shm_in_lent_memory),
+		cmocka_unit_test(over_shm_in_mapped_memory),
 		cmocka_unit_test(over_tcp),
 	};
 	return cmocka_run_group_tests_name("stop", tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* Up to which length a call is made in one go: what the tuning says that rank 0 has read. A call by lanes queues what
- * it sends; one in one go first tries to send past the queue, which the linker hands to this file to be counted. */
+/* Checks up to which size calls take the fast path: the limit is in the tuning that rank 0 has read. Tasks queue what
+ * they send. The fast path first tries to send without the queue; the linker wraps that call, and this file counts
+ * it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,17 +23,17 @@ enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queu
 enum collet_try_result __wrap_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
 
 enum collet_try_result __wrap_collet_peer_queue_send_now(
-	struct collet_peer_queue *route, struct collet_transfer *transfer)
+	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
 	tried++;
-	return __real_collet_peer_queue_send_now(route, transfer);
+	return __real_collet_peer_queue_send_now(peer_queue, transfer);
 }
 
 struct row {
 	uint32_t ranks;
-	uint32_t inline_bytes;   /* in the tuning; 0: no line */
+	uint32_t limit_bytes;   /* in the tuning; 0: unset */
 	uint32_t bytes;
-	bool in_one_go;
+	bool is_fast;
 };
 
 static void call_and_count(struct rank *rank)
@@ -43,7 +44,7 @@ static void call_and_count(struct rank *rank)
 	uint8_t *data = calloc(1, row->bytes);
 	data[row->bytes - 1] = 21;
 	const collet_how how = { .segment_bytes = 1 << 20, .channels = 1 };
-	/* By the first call conduits are opened, for which messages wait. */
+	/* The first call opens the endpoints, and its messages wait for them. */
 	for (uint32_t call = 0; call < 2; call++) {
 		tried = 0;
 		const collet_status status =
@@ -52,12 +53,12 @@ static void call_and_count(struct rank *rank)
 			break;
 	}
 	rank_check(rank, data[row->bytes - 1] == (uint8_t)(21 * row->ranks * row->ranks), "%u", data[row->bytes - 1]);
-	rank_check(rank, (tried > 0) == row->in_one_go, "%u bytes, inline %u: %llu messages tried past the queue",
-		row->bytes, row->inline_bytes, (unsigned long long)tried);
+	rank_check(rank, (tried > 0) == row->is_fast, "%u bytes, limit %u: %llu messages tried without the queue",
+		row->bytes, row->limit_bytes, (unsigned long long)tried);
 	free(data);
 }
 
-static void calls_are_made_in_one_go_up_to_the_limit(void **state)
+static void calls_take_the_fast_path_up_to_the_limit(void **state)
 {
 	static const struct row rows[] = {
 		{ 2, 0, 65536, true }, { 2, 0, 65537, false }, { 2, 4096, 4096, true }, { 2, 4096, 4097, false },
@@ -70,10 +71,10 @@ static void calls_are_made_in_one_go_up_to_the_limit(void **state)
 		size_t count;
 		assert_int_equal(collet_tuning_read(NULL, links, COLLET_TUNING_LINKS, &count), COLLET_OK);
 		for (size_t l = 0; l < count; l++)
-			links[l].fast_path_bytes = rows[i].inline_bytes;
+			links[l].fast_path_bytes = rows[i].limit_bytes;
 		assert_int_equal(collet_tuning_write(file, links, count), COLLET_OK);
 		for (size_t t = 0; t < 2; t++) {
-			/* An algorithm that sends at its first step, and whose messages are as long as the call. */
+			/* Its first step sends, and its messages are as long as the call. */
 			const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = rows[i].ranks,
 				.bare = true, .transport = transports[t], .algorithm = "allreduce:direct",
 				.context = &rows[i] };
@@ -100,7 +101,7 @@ static int remove_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(calls_are_made_in_one_go_up_to_the_limit),
+		cmocka_unit_test(calls_take_the_fast_path_up_to_the_limit),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
