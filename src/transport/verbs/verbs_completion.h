@@ -18,7 +18,7 @@ struct verbs_write {
 	bool has_immediate;
 	uint32_t immediate;
 	bool is_signalled;               /* first queue pair: asks for a completion; on the others every write does */
-	uint32_t tag;                    /* returned by the completion: VERBS_TAG_* in 8 bits, data of the caller above */
+	uint32_t tag;                    /* of the completion: VERBS_TAG_* in 8 bits, data of the caller above */
 };
 
 enum { VERBS_TAG_RING, VERBS_TAG_EMPTY, VERBS_TAG_PROBE, VERBS_TAG_FLUSH, VERBS_TAG_DATA };
