@@ -47,18 +47,4 @@ COLLET_PURE static inline struct collet_peers collet_bisection_partners(const st
 	return collet_peers_range(split->partner.first, split->partner.count + split->extra.count);
 }
 
-/* Returns `count` blocks of shape->count elements each, from block `first` on. */
-COLLET_PURE static inline struct collet_span collet_blocks(
-	const struct collet_shape *shape, uint64_t first, uint64_t count)
-{
-	return collet_span_at(first * shape->count, count * shape->count);
-}
-
-/* Returns true if consecutive positions have consecutive blocks. */
-COLLET_PURE static inline bool collet_blocks_are_contiguous(const struct collet_shape *shape)
-{
-	return !shape->order && shape->input.kind != COLLET_PARTITION_VECTOR &&
-	       shape->result.kind != COLLET_PARTITION_VECTOR;
-}
-
 #endif

@@ -5,7 +5,7 @@
 #ifndef COLLET_COLLECTIVES_SUBTREE_H
 #define COLLET_COLLECTIVES_SUBTREE_H
 
-#include "collectives/bisection.h"
+#include "collectives/step_builder.h"
 
 struct collet_subtree {
 	uint32_t vrank;  /* of its top node, counted from the root */

@@ -9,7 +9,6 @@
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_BRUCK_H
 #define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_BRUCK_H
 
-#include "collectives/bisection.h"
 #include "collectives/cost.h"
 
 COLLET_PURE static inline bool allgather_bruck_fits(const struct collet_shape *shape)

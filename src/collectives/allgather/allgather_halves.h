@@ -10,7 +10,6 @@
 #ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HALVES_H
 #define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HALVES_H
 
-#include "collectives/bisection.h"
 #include "collectives/cost.h"
 #include "collectives/halves.h"
 

@@ -10,7 +10,6 @@
 #ifndef COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_BRUCK_H
 #define COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_BRUCK_H
 
-#include "collectives/bisection.h"
 #include "collectives/cost.h"
 
 COLLET_PURE static inline bool alltoall_bruck_fits(const struct collet_shape *shape)

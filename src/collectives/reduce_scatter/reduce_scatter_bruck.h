@@ -10,7 +10,6 @@
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_BRUCK_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_BRUCK_H
 
-#include "collectives/bisection.h"
 #include "collectives/cost.h"
 
 COLLET_PURE static inline bool reduce_scatter_bruck_fits(const struct collet_shape *shape)

@@ -9,7 +9,6 @@
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HALVES_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HALVES_H
 
-#include "collectives/bisection.h"
 #include "collectives/cost.h"
 #include "collectives/halves.h"
 
