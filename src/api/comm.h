@@ -145,12 +145,6 @@ void collet_comm_leave(collet_comm *comm);
 /* A group's end as this thread's error. */
 collet_status collet_comm_ended(const collet_comm *comm);
 
-/* ---- tuning_file.c */
-/* Loads the tuning file of rank 0: the one that the user named, or the default one. A fault in the first is an error,
- * in the second a warning. *count 0: there is no file, use the built-in tuning. */
-collet_status collet_tuning_load(
-	const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count);
-
 /* ---- stats.c. Under the engine's lock. */
 void collet_comm_count_call(collet_comm *comm, const struct collet_request *request);
 

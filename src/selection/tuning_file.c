@@ -1,4 +1,6 @@
 /* Finds, reads and writes tuning files. */
+#include "selection/tuning_file.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +9,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "api/comm.h"
 #include "core/config.h"
+#include "core/status.h"
 
 enum { FILE_BYTES = 256 << 10, PATH_BYTES = 4096, MACHINE_BYTES = 128 };
 
