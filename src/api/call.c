@@ -1,22 +1,14 @@
 /* From a planned call to a running request, and how that ends. */
 #include <string.h>
 
-#include "api/comm.h"
-#include "core/clock.h"
+#include "api/call.h"
 #include "core/cpu.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/staging/gpu_staging.h"
 #include "engine/call_class.h"
-#include "engine/comm_state.h"
-#include "engine/engine.h"
-#include "engine/fast_path.h"
 #include "engine/lock.h"
 #include "engine/pipeline.h"
-#include "engine/plan_key.h"
-#include "engine/recorder.h"
-#include "engine/request.h"
-#include "engine/wait.h"
 
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {

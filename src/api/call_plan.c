@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/comm.h"
+#include "api/call.h"
 #include "core/types.h"
 #include "cuda/path_rules.h"
 #include "engine/channel.h"

@@ -1,7 +1,7 @@
 /* The public collectives: what their arguments must be, and nothing else. */
 #include <string.h>
 
-#include "api/comm.h"
+#include "api/call.h"
 #include "cuda/call_path.h"
 #include "engine/comm_state.h"
 

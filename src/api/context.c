@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "api/comm.h"
+#include "api/context.h"
 #include "bootstrap/identity.h"
 #include "core/clock.h"
 #include "core/config.h"

@@ -1,15 +1,10 @@
 /* The public point-to-point calls. */
-#include "api/comm.h"
-#include "core/clock.h"
+#include "api/call.h"
+#include "api/point_to_point.h"
 #include "cuda/peer_gpus/ipc_get.h"
 #include "cuda/staging/gpu_staging.h"
 #include "cuda/stream/stream_call.h"
-#include "engine/comm_state.h"
 #include "engine/lock.h"
-#include "engine/p2p/p2p.h"
-#include "engine/plan_key.h"
-#include "engine/request.h"
-#include "engine/wait.h"
 
 static collet_status check_op(
 	const collet_comm *comm, const char *function, const struct collet_p2p_op *op, collet_dtype dtype)

@@ -3,10 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "api/comm.h"
-#include "engine/comm_state.h"
-#include "engine/request.h"
-#include "engine/wait.h"
+#include "api/call.h"
 
 /* Progress in a forked child would take the parent's messages off its connections, or a lock that nobody there holds.
  */

@@ -2,15 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/comm.h"
-#include "engine/channel.h"
-#include "engine/comm_state.h"
-#include "engine/engine.h"
+#include "api/call.h"
 #include "engine/lock.h"
-#include "engine/p2p/p2p.h"
-#include "engine/peer_queue.h"
-#include "engine/recorder.h"
-#include "engine/request.h"
 
 void collet_comm_count_call(collet_comm *comm, const struct collet_request *request)
 {

@@ -3,7 +3,7 @@
 #ifndef COLLET_CUDA_PATH_RULES_H
 #define COLLET_CUDA_PATH_RULES_H
 
-#include "api/comm.h"
+#include "api/call.h"
 
 enum {
 	/* A call from which on each host's ranks, which have GPUs, go together. What is inside hosts the GPU does then,

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "api/comm.h"
+#include "api/call.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/peer_gpus/device_comm.h"
 #include "engine/progress_hook.h"

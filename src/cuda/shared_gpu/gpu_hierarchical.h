@@ -9,7 +9,7 @@
 #ifndef COLLET_CUDA_SHARED_GPU_GPU_HIERARCHICAL_H
 #define COLLET_CUDA_SHARED_GPU_GPU_HIERARCHICAL_H
 
-#include "api/comm.h"
+#include "api/call.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 
 /* Implements between_hosts of struct collet_shared_gpu_events. */

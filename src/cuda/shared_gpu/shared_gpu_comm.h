@@ -3,7 +3,7 @@
 #ifndef COLLET_CUDA_SHARED_GPU_SHARED_GPU_COMM_H
 #define COLLET_CUDA_SHARED_GPU_SHARED_GPU_COMM_H
 
-#include "api/comm.h"
+#include "api/call.h"
 
 /* Tests whether the ranks may go together, if they have one GPU; blocks for as long. COLLET_ERR_*: the group has ended,
  * or is to. */

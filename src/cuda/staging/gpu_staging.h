@@ -4,7 +4,8 @@
 #ifndef COLLET_CUDA_STAGING_GPU_STAGING_H
 #define COLLET_CUDA_STAGING_GPU_STAGING_H
 
-#include "api/comm.h"
+#include "api/call.h"
+#include "api/point_to_point.h"
 
 /* The caller's buffer of one call: bytes 0, it is not used. */
 struct collet_user_buffer {

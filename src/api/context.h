@@ -1,0 +1,75 @@
+/* A context: what one rank has in one process.
+ *
+ * It owns the engine, the control plane, the arena and the transports. collet_comm_create() makes it, and the
+ * communicators split from that one share it. The last of them to be destroyed releases it. */
+#ifndef COLLET_API_CONTEXT_H
+#define COLLET_API_CONTEXT_H
+
+#include <stdatomic.h>
+
+#include "bootstrap/bootstrap.h"
+#include "cuda/driver/copy_stream.h"
+#include "cuda/driver/device.h"
+#include "cuda/staging/pinned.h"
+#include "engine/engine.h"
+#include "reduce/reduce.h"
+#include "transport/arena.h"
+
+/* What rank 0 decides for all, beside the cards. */
+struct collet_agreement {
+	uint64_t session;            /* id of the first communicator; others' are derived */
+	uint32_t link_count;         /* of rank 0's tuning, which follow; 0: the built-in ones */
+	uint32_t reserved0;
+};
+
+/* The user's own registered memory. */
+struct collet_registration {
+	const char *first;
+	size_t bytes;
+};
+
+struct collet_registry {
+	pthread_mutex_t lock;
+	struct collet_registration *entries;
+	size_t count;
+};
+
+struct collet_context {
+	struct collet_engine engine;
+	struct collet_launch launch;
+	struct collet_bootstrap bootstrap;
+	struct collet_agreement agreement;
+	collet_link_cost *links;     /* the tuning: link_count of them */
+	uint32_t link_count;
+	collet_link_cost fixed_link; /* what a deterministic choice is made by */
+	struct collet_arena arena;
+	struct collet_transport_set transports;
+	struct collet_registry registry;
+	struct collet_cuda cuda;     /* and what goes with it, where there is a driver; else zeroed */
+	struct collet_copy_streams copy_streams;
+	struct collet_pinned_pool pinned;
+	struct collet_device device;
+	struct collet_streams *streams; /* of all its communicators; under the engine's lock */
+	struct collet_peer_info peer_info; /* this rank's own, until the table is there */
+	atomic_uint users;           /* communicators */
+	atomic_bool is_leaked;       /* streams may use its memory when they are gone, */
+	struct collet_device_collectives *leaked_device_collectives; /* and what these have; under the engine's lock */
+	struct collet_context *next_leaked;
+	const unsigned char *fork_mark; /* 1; 0 in a forked child: one page that a fork wipes */
+	bool deterministic;
+	enum collet_isa isa;
+	char transport[64], algorithm[256];
+	const struct collet_program *forced[COLLET_COLLECTIVE_COUNT];
+};
+
+collet_status collet_context_create(struct collet_context **context, const collet_options *options);
+/* By what the ranks of one host talk: shared memory, if rank 0 may. */
+const char *collet_local_transport(const struct collet_context *context);
+/* One user less. */
+void collet_context_release(struct collet_context *context);
+static inline bool collet_context_forked(const struct collet_context *context)
+{
+	return !*(const volatile unsigned char *)context->fork_mark;
+}
+
+#endif
