@@ -1,14 +1,12 @@
 /* From a planned call to a running request, and how that ends. */
+#include "api/call.h"
+
 #include <string.h>
 
-#include "api/call.h"
 #include "core/cpu.h"
-#include "cuda/shared_gpu/shared_gpu.h"
-#include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/staging/gpu_staging.h"
 #include "engine/call_class.h"
 #include "engine/lock.h"
-#include "engine/pipeline.h"
 
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {
@@ -42,7 +40,8 @@ static collet_status complete(struct collet_request *request)
 	return status;
 }
 
-collet_status collet_call_complete_and_unlock(struct collet_request **request)
+/* Completes the request. Under lock, which it releases, since staging may have to wait for a copy. */
+static collet_status complete_and_unlock(struct collet_request **request)
 {
 	struct collet_request *ended = *request;
 	struct collet_engine *engine = ended->state->engine;
@@ -59,16 +58,7 @@ collet_status collet_call_complete_and_unlock(struct collet_request **request)
 collet_status collet_call_complete(struct collet_request **request)
 {
 	collet_engine_lock((*request)->state->engine);
-	return collet_call_complete_and_unlock(request);
-}
-
-collet_status collet_call_attach_staging(
-	struct collet_gpu_staging *staging, collet_status status, const collet_how *how)
-{
-	if (!staging || status != COLLET_OK || !how || !how->request)
-		return collet_gpu_staging_end(staging, status);
-	(*how->request)->staging = staging;
-	return COLLET_OK;
+	return complete_and_unlock(request);
 }
 
 /* Of a call on the spot, before it is waited for in earnest: looks at its own messages alone, and so at once. How
@@ -123,7 +113,7 @@ collet_status collet_call_wait(struct collet_request **request)
 		poll_with_backoff(awaited);
 	if (awaited->status == COLLET_PENDING)
 		collet_engine_wait_locked(state->engine, has_ended, awaited);
-	return collet_call_complete_and_unlock(request);
+	return complete_and_unlock(request);
 }
 
 collet_status collet_call_poll(struct collet_request **request)
@@ -143,6 +133,11 @@ static void record_start(struct collet_request *request, uint64_t ticks)
 	collet_request_activate(request);
 }
 
+void collet_call_record_start(struct collet_request *request)
+{
+	record_start(request, collet_ticks());
+}
+
 /* Its first messages go before anything else is done, which is done while they travel. */
 static inline void start_fast_path(collet_comm *comm, struct collet_request *request, bool blocks)
 {
@@ -160,7 +155,7 @@ static inline void start_fast_path(collet_comm *comm, struct collet_request *req
 	request->is_starting = false;
 }
 
-static void start(collet_comm *comm, struct collet_request *request, bool blocks)
+void collet_call_start(collet_comm *comm, struct collet_request *request, bool blocks)
 {
 	if (collet_fast_path_is_eligible(request)) {
 		start_fast_path(comm, request, blocks);
@@ -174,49 +169,7 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 		collet_comm_state_end(&comm->state, status, true, collet_last_error());
 }
 
-/* Offered first: its lanes hold it, and what comes after it, until the leader has said which way it goes. */
-static void start_with_leader(
-	collet_comm *comm, struct collet_request *request, const struct collet_call_buffers *gpu_buffers, bool blocks)
-{
-	collet_status status = collet_shared_gpu_start(comm->shared_gpu, request, gpu_buffers);
-	if (status == COLLET_OK && !request->deferred) {
-		start(comm, request, blocks);
-		return;
-	}
-	request->is_starting = false;
-	record_start(request, collet_ticks());
-	if (status == COLLET_OK)
-		status = collet_request_start(request);
-	if (status != COLLET_OK)
-		collet_comm_state_end(&comm->state, status, true, collet_last_error());
-}
-
-/* With buffers that are filled while it runs. */
-static void start_pipelined(collet_comm *comm, struct collet_request *request, struct collet_pipeline *pipeline)
-{
-	request->is_starting = false;
-	collet_comm_count_call(comm, request);
-	record_start(request, collet_ticks());
-	collet_pipeline_start(pipeline, request);
-	const collet_status status = collet_request_start(request);
-	if (status == COLLET_OK)
-		(void)pipeline->progress(pipeline);
-	else
-		collet_comm_state_end(&comm->state, status, true, collet_last_error());
-}
-
-/* A call that could have been offered, and is not: its buffers are the host's by now. */
-static void start_staged_request(collet_comm *comm, struct collet_request *request, bool blocks)
-{
-	struct collet_pipeline *pipeline = collet_gpu_staging_pipeline(request->staging);
-	if (pipeline)
-		start_pipelined(comm, request, pipeline);
-	else
-		start(comm, request, blocks);
-}
-
-/* A request for the call, which is not started yet. Under lock. */
-static collet_status prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request **prepared)
 {
 	struct collet_request *request;
@@ -224,8 +177,6 @@ static collet_status prepare(collet_comm *comm, const struct collet_call_argumen
 	if (status != COLLET_OK)
 		return status;
 	status = collet_call_plan(comm, call, how, request);
-	if (status == COLLET_OK && call->staging)
-		status = collet_gpu_staging_plan(call->staging, request);
 	if (status != COLLET_OK) {
 		collet_request_release(request);
 		return status;
@@ -235,96 +186,16 @@ static collet_status prepare(collet_comm *comm, const struct collet_call_argumen
 	return COLLET_OK;
 }
 
-/* It is this communicator's next call. Under lock. */
-static void assign_sequence(struct collet_comm_state *state, struct collet_request *request)
+/* Under lock. */
+static inline void assign_sequence(struct collet_comm_state *state, struct collet_request *request)
 {
 	request->sequence = request->call.sequence = state->next_sequence++;
 	request->signature = state->call_history = collet_call_history(request->call_signature, state->call_history);
 }
 
-collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
-	struct collet_request **request)
+void collet_call_assign_sequence(struct collet_request *request)
 {
-	struct collet_engine *engine = comm->state.engine;
-	collet_status status = collet_call_check_how(call, how);
-	if (status != COLLET_OK)
-		return status;
-	collet_engine_lock(engine);
-	status = prepare(comm, call, how, request);
-	collet_engine_unlock(engine);
-	return status;
-}
-
-void collet_call_start_prepared(collet_comm *comm, struct collet_request *request,
-	const struct collet_call_buffers *gpu_buffers, struct collet_pipeline *pipeline)
-{
-	collet_request_reset(request);
-	assign_sequence(&comm->state, request);
-	if (!gpu_buffers) {
-		if (pipeline)
-			start_pipelined(comm, request, pipeline);
-		else
-			start(comm, request, false);
-		return;
-	}
-	/* The last launch may have gone by way of the host. */
-	if (gpu_buffers->buffer[0].bytes)
-		request->input = gpu_buffers->buffer[0].first;
-	if (gpu_buffers->buffer[1].bytes)
-		request->result = (char *)(uintptr_t)gpu_buffers->buffer[1].first;
-	if (collet_request_is_for_leader(comm, request)) {
-		start_with_leader(comm, request, gpu_buffers, false);
-		return;
-	}
-	const collet_status status = collet_request_use_staging(request, gpu_buffers);
-	if (status == COLLET_OK) {
-		start_staged_request(comm, request, false);
-		return;
-	}
-	record_start(request, collet_ticks());
-	collet_comm_state_end(&comm->state, status, true, collet_last_error());
-}
-
-void collet_call_start_offloaded(
-	collet_comm *comm, struct collet_request *request, struct collet_recorder *out_of_band, uint64_t sequence)
-{
-	request->out_of_band_recorder = out_of_band;
-	if (out_of_band)
-		request->sequence = request->call.sequence = sequence;
-	else
-		assign_sequence(&comm->state, request);
-	request->is_starting = false;
-	request->deferred = request->offloaded = true;
-	collet_comm_count_call(comm, request);
-	record_start(request, collet_ticks());
-}
-
-/* A prepared request that no leader is to be offered has the host's memory in place of a GPU's, if its call could have
- * been offered. *stays: that is so. Under lock. */
-static collet_status stage_without_leader(const collet_comm *comm, const struct collet_call_arguments *call,
-	struct collet_request *request, bool *is_staged)
-{
-	*is_staged = call->gpu_buffers && !collet_request_is_for_leader(comm, request);
-	const collet_status status = *is_staged ? collet_request_use_staging(request, call->gpu_buffers) : COLLET_OK;
-	if (status != COLLET_OK)
-		collet_request_release(request);
-	return status;
-}
-
-/* Under lock. */
-static void start_any(collet_comm *comm, const struct collet_call_arguments *call, struct collet_request *request,
-	bool is_staged, bool blocks)
-{
-	if (is_staged) {
-		start_staged_request(comm, request, blocks);
-	} else if (call->gpu_buffers) {
-		start_with_leader(comm, request, call->gpu_buffers, blocks);
-	} else if (call->staging) {
-		request->staging = call->staging;
-		start_pipelined(comm, request, collet_gpu_staging_pipeline(call->staging));
-	} else {
-		start(comm, request, blocks);
-	}
+	assign_sequence(request->state, request);
 }
 
 /* It may be repeated with other buffers, without a check or a plan. */
@@ -334,44 +205,41 @@ static void cache_call(collet_comm *comm, struct collet_request *request)
 	comm->cached_call.plan_count = request->plan_count;
 }
 
-/* Waits for it, and gives it back. Under lock, which it lets go of. */
-static collet_status wait_and_unlock(struct collet_request *request)
+collet_status collet_call_wait_or_return(struct collet_request *request, const collet_how *how)
 {
 	struct collet_engine *engine = request->state->engine;
+	if (how->request) {
+		collet_engine_unlock_handoff(engine);
+		*how->request = request;
+		return COLLET_OK;
+	}
 	if (request->status == COLLET_PENDING)
 		collet_engine_wait_locked(engine, has_ended, request);
-	return collet_call_complete_and_unlock(&request);
+	return complete_and_unlock(&request);
 }
 
-collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
+collet_status collet_call_run(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
 	collet_status status = how ? collet_call_check_how(call, how) : COLLET_OK;
 	if (status != COLLET_OK)
-		return collet_gpu_staging_end(call->staging, status);
+		return status;
 	if (!how)
 		how = &default_how;
 	struct collet_engine *engine = comm->state.engine;
 	struct collet_request *request;
-	bool is_staged;
 	comm->cached_call.request = NULL;
 	collet_engine_lock(engine);
-	status = prepare(comm, call, how, &request);
-	if (status == COLLET_OK)
-		status = stage_without_leader(comm, call, request, &is_staged);
+	status = collet_call_prepare(comm, call, how, &request);
 	if (status != COLLET_OK) {
 		collet_engine_unlock(engine);
-		return collet_gpu_staging_end(call->staging, status);
+		return status;
 	}
-	if (how == &default_how && !call->gpu_buffers && !call->staging && request->plan_key.algorithm)
+	if (how == &default_how && request->plan_key.algorithm)
 		cache_call(comm, request);
 	assign_sequence(&comm->state, request);
-	start_any(comm, call, request, is_staged, !how->request);
-	if (!how->request)
-		return wait_and_unlock(request);
-	collet_engine_unlock_handoff(engine);
-	*how->request = request;
-	return COLLET_OK;
+	collet_call_start(comm, request, !how->request);
+	return collet_call_wait_or_return(request, how);
 }
 
 bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, collet_status *status)

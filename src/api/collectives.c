@@ -194,7 +194,7 @@ collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv, 
 	collet_op op, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
+		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL};
 	return run(comm, &call, all_of(count), all_of(count), SAME, how);
 }
 
@@ -202,7 +202,7 @@ collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uin
 	collet_op op, uint32_t root, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL, NULL};
+		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL};
 	return run(comm, &call, all_of(count), some_of(count, is_root(comm, root)), SAME, how);
 }
 
@@ -210,14 +210,14 @@ collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, 
 	uint32_t root, const collet_how *how)
 {
 	struct collet_call_arguments call = {"collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype,
-		COLLET_OP_COUNT, root, NULL, NULL, NULL};
+		COLLET_OP_COUNT, root, NULL, NULL};
 	return run(comm, &call, some_of(count, is_root(comm, root)), all_of(count), SAME, how);
 }
 
 collet_status collet_barrier(collet_comm *comm, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL};
 	return run(comm, &call, unused, unused, SAME, how);
 }
 
@@ -225,7 +225,7 @@ collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, 
 	const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
 	return run(comm, &call, all_of(count), all_of(saturating_product(count, comm_size(comm))), SEND_IN_RECV, how);
 }
 
@@ -233,7 +233,7 @@ collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *r
 	collet_op op, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
+		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL};
 	return run(comm, &call, all_of(saturating_product(count, comm_size(comm))), all_of(count), RECV_IN_SEND, how);
 }
 
@@ -241,7 +241,7 @@ collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uin
 	uint32_t root, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
+		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
 	const struct extent receives = some_of(saturating_product(count, comm_size(comm)), is_root(comm, root));
 	return run(comm, &call, all_of(count), receives, SEND_IN_RECV, how);
 }
@@ -250,7 +250,7 @@ collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, ui
 	uint32_t root, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
+		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
 	const struct extent sends = some_of(saturating_product(count, comm_size(comm)), is_root(comm, root));
 	return run(comm, &call, sends, all_of(count), RECV_IN_SEND, how);
 }
@@ -259,7 +259,7 @@ collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, u
 	const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
 	const uint64_t all = saturating_product(count, comm_size(comm));
 	return run(comm, &call, all_of(all), all_of(all), SAME, how);
 }
@@ -383,7 +383,7 @@ collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t se
 	if (status != COLLET_OK)
 		return status;
 	struct collet_call_arguments call = {"collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype,
-		COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+		COLLET_OP_COUNT, 0, NULL, NULL};
 	struct v_buffer from = { .is_used = true, .own_count = send_count };
 	struct v_buffer to = { .is_used = true, .is_vector = true, .counts = counts, .displacements = displacements };
 	return run_vector(comm, &call, &from, &to, how);
@@ -398,7 +398,7 @@ collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_
 	if (status != COLLET_OK)
 		return status;
 	struct collet_call_arguments call = {"collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype,
-		COLLET_OP_COUNT, root, NULL, NULL, NULL};
+		COLLET_OP_COUNT, root, NULL, NULL};
 	struct v_buffer from = { .is_used = true, .own_count = send_count };
 	struct v_buffer to = {
 		.is_used = root_here, .is_vector = true, .counts = counts, .displacements = displacements
@@ -416,7 +416,7 @@ collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_
 	if (status != COLLET_OK)
 		return status;
 	struct collet_call_arguments call = {"collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype,
-		COLLET_OP_COUNT, root, NULL, NULL, NULL};
+		COLLET_OP_COUNT, root, NULL, NULL};
 	struct v_buffer from = {
 		.is_used = root_here, .is_vector = true, .counts = counts, .displacements = displacements
 	};
@@ -429,7 +429,7 @@ collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64
 	collet_dtype dtype, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
 	struct v_buffer from = {
 		.is_used = true, .is_vector = true, .counts = send_counts, .displacements = send_displacements
 	};

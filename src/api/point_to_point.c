@@ -1,8 +1,7 @@
 /* The public point-to-point calls. */
 #include "api/call.h"
 #include "api/point_to_point.h"
-#include "cuda/peer_gpus/ipc_get.h"
-#include "cuda/staging/gpu_staging.h"
+#include "cuda/gpu_call.h"
 #include "cuda/stream/stream_call.h"
 #include "engine/lock.h"
 
@@ -74,56 +73,6 @@ static collet_status start_op(collet_comm *comm, const struct collet_p2p_op *op,
 	return collet_p2p_start(request);
 }
 
-void collet_p2p_ops_use_staging(struct collet_p2p_op *ops, uint32_t count,
-	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_gpu_staging *staging)
-{
-	for (uint32_t i = 0; i < count && staging; i++) {
-		const int side = ops[i].is_send ? COLLET_SEND_BUFFER : COLLET_RECV_BUFFER;
-		ops[i].buffer = (void *)(uintptr_t)buffers[side].first;
-		ops[i].bounce_buffer = collet_gpu_staging_bounce(staging, side);
-	}
-}
-
-enum collet_gpu_staging_kind collet_p2p_ops_staging_kind(
-	const collet_comm *comm, const struct collet_p2p_op *ops, uint32_t count)
-{
-	const struct collet_comm_state *state = &comm->state;
-	for (uint32_t i = 0; i < count; i++) {
-		const bool any = ops[i].peer == COLLET_ANY_SOURCE;
-		for (uint32_t r = any ? 0 : ops[i].peer; r < (any ? state->size : ops[i].peer + 1); r++)
-			if (collet_ipc_get_is_possible(state->engine, collet_comm_state_world_rank(state, r)))
-				return COLLET_GPU_STAGING_PULLED_MESSAGE;
-	}
-	return COLLET_GPU_STAGING_MESSAGE;
-}
-
-/* Host memory for halves whose buffers are a GPU's; *staged NULL: none is. */
-static collet_status stage(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
-	collet_dtype dtype, struct collet_gpu_staging **staging)
-{
-	const size_t element = collet_dtype_bytes(dtype);
-	struct collet_user_buffer buffers[COLLET_USER_BUFFERS] = { { NULL, 0 }, { NULL, 0 } };
-	*staging = NULL;
-	if (!comm->context->cuda.module)
-		return COLLET_OK;
-	for (uint32_t i = 0; i < count; i++)
-		buffers[ops[i].is_send ? COLLET_SEND_BUFFER : COLLET_RECV_BUFFER] =
-			(struct collet_user_buffer){ ops[i].buffer, ops[i].count * element };
-	const collet_status status = collet_gpu_staging_begin(
-		comm->context, function, buffers, collet_p2p_ops_staging_kind(comm, ops, count), staging);
-	collet_p2p_ops_use_staging(ops, count, buffers, *staging);
-	for (uint32_t i = 0; i < count && *staging; i++)
-		if (!ops[i].is_send)
-			ops[i].received = collet_gpu_staging_set_received(*staging, ops[i].received, element);
-	return status;
-}
-
-static bool has_ended(void *context)
-{
-	const struct collet_request *request = context;
-	return request->status != COLLET_PENDING;
-}
-
 struct collet_request *collet_p2p_ops_start(
 	collet_comm *comm, const struct collet_p2p_op *ops, uint32_t count, collet_dtype dtype, int64_t timeout_ns)
 {
@@ -178,14 +127,7 @@ static collet_status run_and_unlock(collet_comm *comm, const struct collet_p2p_o
 		return collet_gpu_staging_end(staging, COLLET_ERR_MEMORY);
 	}
 	request->staging = staging;
-	if (how->request) {
-		collet_engine_unlock_handoff(engine);
-		*how->request = request;
-		return COLLET_OK;
-	}
-	if (request->status == COLLET_PENDING)
-		collet_engine_wait_locked(engine, has_ended, request);
-	return collet_call_complete_and_unlock(&request);
+	return collet_call_wait_or_return(request, how);
 }
 
 static collet_status run(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
@@ -210,7 +152,7 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 	if (status == COLLET_OK)
 		status = collet_streams_wait_started(comm, function, how);
 	if (status == COLLET_OK)
-		status = stage(comm, function, ops, count, dtype, &staging);
+		status = collet_p2p_ops_stage(comm, function, ops, count, dtype, &staging);
 	if (status != COLLET_OK) {
 		collet_comm_leave(comm);
 		return status;

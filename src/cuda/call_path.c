@@ -1,8 +1,8 @@
 #include "cuda/call_path.h"
 
+#include "cuda/gpu_call.h"
 #include "cuda/path_rules.h"
 #include "cuda/peer_gpus/device_collective.h"
-#include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/stream/stream_call.h"
 #include "engine/comm_state.h"
@@ -59,14 +59,14 @@ static collet_status path_after_streams(collet_comm *comm, struct collet_checked
 static collet_status path_host(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	*claimed = !comm->context->cuda.module;
-	return *claimed ? collet_call_start(comm, call->arguments, call->how) : COLLET_OK;
+	return *claimed ? collet_call_run(comm, call->arguments, call->how) : COLLET_OK;
 }
 
 /* Offered to the leader of ranks that share a GPU, who says which way it goes (cuda/shared_gpu/shared_gpu.h): by its
  * launch, or of all of them by way of the host. All ranks know which calls are. */
 static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
-	struct collet_call_arguments *arguments = call->arguments;
+	const struct collet_call_arguments *arguments = call->arguments;
 	*claimed = collet_call_may_share_gpu(comm, arguments);
 	if (!*claimed)
 		return COLLET_OK;
@@ -76,12 +76,8 @@ static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_ca
 		.scale = call->how ? call->how->scale : 1,
 		.buffer = { { .first = read->first, .bytes = read->bytes },
 			{ .first = written->first, .bytes = written->bytes } } };
-	collet_status status = collet_shared_gpu_locate(comm->shared_gpu, &buffers);
-	arguments->gpu_buffers = &buffers;
-	if (status == COLLET_OK)
-		status = collet_call_start(comm, arguments, call->how);
-	arguments->gpu_buffers = NULL;
-	return status;
+	const collet_status status = collet_shared_gpu_locate(comm->shared_gpu, &buffers);
+	return status == COLLET_OK ? collet_gpu_call_run(comm, arguments, &buffers, NULL, call->how) : status;
 }
 
 /* By way of the host's memory, where that is needed: each rank for itself. How, gpu_staging.h says. */
@@ -93,15 +89,11 @@ static collet_status path_staged(collet_comm *comm, struct collet_checked_call *
 	collet_status status = collet_gpu_staging_begin(
 		comm->context, arguments->function, call->buffers, collet_call_staging_kind(comm, arguments), &staging);
 	if (status != COLLET_OK || !staging)
-		return status == COLLET_OK ? collet_call_start(comm, arguments, call->how) : status;
+		return status == COLLET_OK ? collet_call_run(comm, arguments, call->how) : status;
 	status = collet_call_use_staging(comm, arguments, call->buffers, call->vector, staging);
-	if (status == COLLET_OK && collet_gpu_staging_pipeline(staging)) {
-		arguments->staging = staging;
-		return collet_call_start(comm, arguments, call->how);
-	}
-	if (status == COLLET_OK)
-		status = collet_call_start(comm, arguments, call->how);
-	return collet_call_attach_staging(staging, status, call->how);
+	if (status != COLLET_OK)
+		return collet_gpu_staging_end(staging, status);
+	return collet_gpu_call_run(comm, arguments, NULL, staging, call->how);
 }
 
 /* The last takes all that comes to it. */

@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 #include "core/types.h"
+#include "cuda/gpu_call.h"
 #include "cuda/gpu_cost.h"
 #include "cuda/peer_gpus/device_collective_internal.h"
 #include "cuda/shared_gpu/shared_gpu.h"
@@ -191,7 +192,7 @@ collet_status collet_device_collectives_call(collet_comm *comm, const struct col
 	if (!devcoll)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for a call", arguments->function);
 	devcoll->owner = devcolls;
-	status = collet_call_prepare(comm, arguments, how, &request);
+	status = collet_gpu_call_prepare(comm, arguments, NULL, how, &request);
 	if (status == COLLET_OK) {
 		status = devcoll_enter(devcolls, how->stream, &scope);
 		if (status != COLLET_OK)
@@ -212,9 +213,9 @@ collet_status collet_device_collectives_call(collet_comm *comm, const struct col
 void devcoll_begin(struct collet_device_collectives *devcolls, struct collet_request *request, uint64_t number)
 {
 	if (devcolls->has_leader)
-		collet_call_start_offloaded(devcolls->comm, request, &devcolls->out_of_band_recorder, number - 1);
+		collet_gpu_call_start_offloaded(devcolls->comm, request, &devcolls->out_of_band_recorder, number - 1);
 	else
-		collet_call_start_offloaded(devcolls->comm, request, NULL, 0);
+		collet_gpu_call_start_offloaded(devcolls->comm, request, NULL, 0);
 }
 
 const struct collet_recorder *collet_device_collectives_recorder(const collet_comm *comm)

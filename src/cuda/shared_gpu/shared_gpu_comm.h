@@ -4,6 +4,7 @@
 #define COLLET_CUDA_SHARED_GPU_SHARED_GPU_COMM_H
 
 #include "api/call.h"
+#include "cuda/shared_gpu/shared_gpu.h"
 
 /* Tests whether the ranks may go together, if they have one GPU; blocks for as long. COLLET_ERR_*: the group has ended,
  * or is to. */

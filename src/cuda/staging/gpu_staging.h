@@ -79,12 +79,6 @@ enum collet_gpu_staging_kind collet_call_staging_kind(
 collet_status collet_call_use_staging(const collet_comm *comm, struct collet_call_arguments *call,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
 	struct collet_gpu_staging *staging);
-/* Which of these messages are. */
-enum collet_gpu_staging_kind collet_p2p_ops_staging_kind(
-	const collet_comm *comm, const struct collet_p2p_op *ops, uint32_t count);
-/* The halves' buffers become what stands for them; staged NULL: nothing does (point_to_point.c). */
-void collet_p2p_ops_use_staging(struct collet_p2p_op *ops, uint32_t count,
-	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_gpu_staging *staging);
 /* Of what is written only what a message has brought is: *received, which is the caller's or, if that is NULL, one of
  * staged's own. */
 collet_received *collet_gpu_staging_set_received(

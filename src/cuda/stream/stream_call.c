@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/gpu_call.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/stream/stream_internal.h"
 #include "engine/comm_state.h"
@@ -302,7 +303,6 @@ static collet_status stage(collet_comm *comm, struct collet_stream_call *call, s
 {
 	const collet_status status = collet_gpu_staging_begin_on_stream(comm->context, arguments->function, buffers,
 		collet_call_staging_kind(comm, arguments), &call->staging);
-	arguments->staging = call->staging;
 	return status == COLLET_OK && call->staging ?
 		collet_call_use_staging(comm, arguments, buffers, vector, call->staging) : status;
 }
@@ -341,7 +341,7 @@ collet_status collet_stream_enqueue_collective(collet_comm *comm, struct collet_
 			describe_for_leader(comm, call, arguments->function, how) :
 			stage(comm, call, arguments, buffers, vector);
 		if (status == COLLET_OK)
-			status = collet_call_prepare(comm, arguments, how, &call->request);
+			status = collet_gpu_call_prepare(comm, arguments, call->staging, how, &call->request);
 		if (status == COLLET_OK)
 			status = prefix_function(enqueue(&scope, call), arguments->function);
 		else

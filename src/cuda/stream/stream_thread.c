@@ -11,11 +11,8 @@
 #include <unistd.h>
 
 #include "core/clock.h"
-#include "engine/comm_state.h"
+#include "cuda/gpu_call.h"
 #include "engine/lock.h"
-#include "engine/request.h"
-#include "engine/sleep.h"
-#include "engine/wait.h"
 
 /* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile. */
 enum { POLL_MS = 50 };
@@ -90,7 +87,7 @@ static void start(struct collet_streams *streams, struct collet_stream_call *cal
 		call->request =
 			collet_p2p_ops_start(comm, call->ops, call->op_count, call->dtype, call->timeout_ns);
 	else
-		collet_call_start_prepared(comm, call->request, call->is_for_leader ? &call->gpu_buffers : NULL,
+		collet_gpu_call_start_prepared(comm, call->request, call->is_for_leader ? &call->gpu_buffers : NULL,
 			collet_gpu_staging_pipeline(call->staging));
 	if (!call->request) {  /* no memory, which has ended the communicator */
 		release_call(call);
