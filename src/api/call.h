@@ -6,6 +6,8 @@
 
 #include "api/comm.h"
 
+struct collet_path_query;
+
 struct collet_call_arguments {
 	const char *function;                /* static, for error sentences */
 	enum collet_collective collective;
@@ -67,6 +69,9 @@ collet_status collet_call_poll(struct collet_request **request);
 
 /* ---- What planning asks (call_plan.c) */
 
+/* Returns what an algorithm is chosen by, alike on all ranks. is_vector: of a v-form. */
+struct collet_choice_basis collet_call_choice_basis(
+	const collet_comm *comm, const struct collet_path_query *query, bool is_vector);
 /* Returns the program's index among those of its collective. */
 uint32_t collet_call_program_index(const struct collet_program *program);
 /* Returns the timeout of how, or else the communicator's; < 0 is none. */

@@ -87,13 +87,21 @@ static bool commutes(const struct collet_call_arguments *call, const collet_how 
 	return call->op != COLLET_USER || (how->user_op && how->user_op->commutative);
 }
 
+struct collet_choice_basis collet_call_choice_basis(
+	const collet_comm *comm, const struct collet_path_query *query, bool is_vector)
+{
+	if (comm->gpu)
+		return collet_path_choice_basis(comm, query, is_vector);
+	return (struct collet_choice_basis){ .inputs = &comm->inputs, .table = &comm->table };
+}
+
 static collet_status choose(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request, struct collet_decision *choice)
 {
 	const bool any_order = commutes(call, how);
 	const struct collet_path_query query = {
 		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
-	const struct collet_choice_basis basis = collet_path_choice_basis(comm, &query, call->input != NULL);
+	const struct collet_choice_basis basis = collet_call_choice_basis(comm, &query, call->input != NULL);
 	request->algorithm_named = how->algorithm != NULL;
 	*choice = collet_choose(basis.table, call->collective, any_order, &request->shape, request->element_bytes);
 	if (how->algorithm) {
@@ -104,7 +112,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 		*choice = collet_choose_segmentation(basis.inputs, named, &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
-	if (collet_path_is_hierarchical(comm, &query) && !comm->context->forced[call->collective]) {
+	if (basis.is_hierarchical && !comm->context->forced[call->collective]) {
 		*choice = collet_choose_segmentation(&comm->inputs,
 			collet_program_find(call->collective, "hierarchical"), &request->shape, request->element_bytes);
 		return COLLET_OK;

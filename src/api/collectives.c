@@ -73,6 +73,8 @@ static const char *element_at(const void *base, uint64_t elements, collet_dtype 
 static collet_status dispatch(collet_comm *comm, struct collet_call_arguments *call, struct byte_range send,
 	struct byte_range recv, const struct collet_partition *vector, const collet_how *how)
 {
+	if (!comm->gpu)
+		return how && how->stream ? collet_refuse_stream(comm, call->function) : collet_call_run(comm, call, how);
 	struct collet_checked_call checked = { .arguments = call,
 		.buffers = { { send.first, send.bytes }, { recv.first, recv.bytes } }, .vector = vector, .how = how };
 	return collet_call_dispatch(comm, &checked);
@@ -91,7 +93,7 @@ ALWAYS_INLINE bool is_repeat(
 	const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
 {
 	const struct collet_cached_call *cached = &comm->cached_call;
-	if (!cached->request || comm->streams || cached->count != call->count ||
+	if (!cached->request || cached->count != call->count ||
 		cached->collective != call->collective || cached->dtype != call->dtype || cached->op != call->op ||
 		cached->root != call->root)
 		return false;
@@ -106,7 +108,7 @@ static void cache_arguments(
 	collet_comm *comm, const struct collet_call_arguments *call, struct byte_range send, struct byte_range recv)
 {
 	struct collet_cached_call *cached = &comm->cached_call;
-	if (comm->context->cuda.module)
+	if (comm->gpu)
 		cached->request = NULL;
 	if (!cached->request)
 		return;

@@ -5,16 +5,10 @@
 #include <string.h>
 
 #include "api/comm.h"
+#include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/device_collective.h"
-#include "cuda/shared_gpu/shared_gpu.h"
-#include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/staging/gpu_staging.h"
-#include "cuda/staging/staging_gpudirect.h"
-#include "cuda/stream/stream_call.h"
-#include "engine/connection_manager.h"
 #include "engine/lock.h"
-#include "engine/recorder.h"
-#include "selection/choice.h"
 
 /* ---- Making ---- */
 
@@ -67,11 +61,8 @@ static void fill_table(struct collet_comm *comm)
 	collet_choice_table_fill(&comm->table, inputs);
 }
 
-/* streams: some may come to calls of it yet. */
-static void free_comm(struct collet_comm *comm, bool has_pending_streams)
+static void free_comm(struct collet_comm *comm)
 {
-	collet_shared_gpu_destroy(comm->shared_gpu, has_pending_streams);
-	(void)collet_device_collectives_destroy(comm);
 	collet_comm_state_deinit(&comm->state);
 	collet_layouts_deinit(comm);
 	free(comm->world_ranks);
@@ -83,8 +74,8 @@ static void tear_down(struct collet_comm *comm)
 {
 	struct collet_engine *engine = &comm->context->engine;
 	collet_engine_lock(engine);
-	collet_streams_close(comm);
-	collet_device_collectives_abort(comm);
+	if (comm->gpu)
+		collet_gpu_comm_abort(comm);
 	collet_comm_state_tear_down(&comm->state);
 	for (struct collet_request *request = comm->state.all_requests; request; request = request->next_allocated) {
 		if (request->staging)
@@ -122,23 +113,22 @@ collet_status collet_comm_make(
 	if (status == COLLET_OK)
 		status = collet_layouts_find(comm);
 	if (status != COLLET_OK) {
-		free_comm(comm, false);
+		free_comm(comm);
 		return status;
 	}
 	fill_table(comm);
-	comm->has_gpudirect = collet_gpudirect_reaches_all(&comm->state);
 	collet_engine_lock(&context->engine);
 	collet_connections_add(&comm->state);
 	collet_engine_unlock(&context->engine);
-	status = collet_comm_make_shared_gpu(comm);
-	if (status == COLLET_OK)
-		status = collet_comm_make_device_collectives(comm);
+	status = collet_gpu_comm_open(comm);
 	if (status != COLLET_OK) {
 		char sentence[COLLET_ERROR_BYTES];
 		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 		collet_comm_state_end(&comm->state, status, true, sentence);
 		tear_down(comm);
-		free_comm(comm, false);
+		if (comm->gpu)
+			(void)collet_gpu_comm_close(comm);
+		free_comm(comm);
 		return collet_fail_copy(status, sentence);
 	}
 	*made = comm;
@@ -183,6 +173,11 @@ collet_status collet_refuse_nested(const char *function)
 		function);
 }
 
+collet_status collet_refuse_stream(const collet_comm *comm, const char *function)
+{
+	return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: %s", function, comm->context->no_gpu_reason);
+}
+
 /* False: another thread is inside. A thread that is not the usual one has taken over before it comes here, and so finds
  * whatever that one did while it had stepped in. */
 static bool try_enter(struct collet_comm *comm)
@@ -212,7 +207,8 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 			"%s: this process is a fork of the one that created the communicator; only "
 			"collet_comm_destroy() works here. Create a communicator after the fork",
 			function);
-	collet_device_collectives_check_errors(comm);
+	if (comm->gpu)
+		collet_device_collectives_check_errors(comm);
 	const enum collet_status ended =
 		(enum collet_status)atomic_load_explicit(&comm->state.end_status, memory_order_acquire);
 	if (ended != COLLET_OK)
@@ -318,25 +314,23 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		return COLLET_ERR_ARGUMENT;
 	struct collet_comm *closing = *comm;
 	struct collet_context *context = closing->context;
-	bool streams_released = true;
 	if (collet_context_forked(context)) {
 		collet_connections_atfork_child(&closing->state);
-		collet_shared_gpu_forget(closing->shared_gpu);
-		closing->shared_gpu = NULL;
-		collet_device_collectives_forget(closing);
+		if (closing->gpu)
+			collet_gpu_comm_forget(closing);
 	} else {
 		if (!try_enter(closing)) {
 			collet_comm_abort(closing); /* wakes the thread that is inside */
 			while (!try_enter(closing))
 				sched_yield();
 		}
-		collet_streams_drain(closing);
+		if (closing->gpu)
+			collet_gpu_comm_drain(closing);
 		tear_down(closing);
-		streams_released = collet_streams_free(closing);
-		if (!collet_device_collectives_destroy(closing) || !streams_released)
+		if (closing->gpu && !collet_gpu_comm_close(closing))
 			atomic_store_explicit(&context->is_leaked, true, memory_order_relaxed);
 	}
-	free_comm(closing, !streams_released);
+	free_comm(closing);
 	collet_context_release(context);
 	*comm = NULL;
 	return COLLET_OK;
@@ -346,7 +340,8 @@ collet_status collet_comm_error(collet_comm *comm)
 {
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_error: the communicator is NULL");
-	collet_device_collectives_check_errors(comm);
+	if (comm->gpu)
+		collet_device_collectives_check_errors(comm);
 	return collet_comm_ended(comm);
 }
 

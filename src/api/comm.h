@@ -34,15 +34,9 @@ struct collet_comm {
 	struct collet_layout by_host;/* hosts' ranks together, in rank order */
 	struct collet_layout by_locality; /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
-	struct collet_shared_gpu
-		*shared_gpu; /* NULL: its ranks, or those of this host, have no GPU, or cannot go together */
-	struct collet_device_collectives *device_collectives; /* see device_collective.h; NULL: its ranks' GPUs do
-	                                                         not reach each other */
-	bool has_gpudirect;          /* transports of all its pairs take GPU memory, as far as cards tell */
+	struct collet_gpu_comm *gpu; /* owned by src/cuda; NULL if no GPU can be used */
 	bool has_gpu_leaders;        /* there are several hosts, and all ranks have GPUs, some hosts several ranks */
-	uint32_t ranks_per_gpu;      /* that have one GPU, where most do; 1: or none */
 	uint32_t split_count;        /* so far, to derive ids */
-	struct collet_streams *streams; /* see stream_call.h; NULL: no call has been made on a stream */
 	atomic_bool busy;            /* a thread is inside */
 	struct collet_cached_call cached_call;
 	/* under the engine's lock */
@@ -59,6 +53,8 @@ static inline collet_status collet_check_nested(const char *function)
 {
 	return collet_reduction_in_user_op ? collet_refuse_nested(function) : COLLET_OK;
 }
+/* Fails with why how.stream cannot be used. Only where comm->gpu is NULL. */
+collet_status collet_refuse_stream(const collet_comm *comm, const char *function);
 /* The checks that every call starts with: not NULL, not nested, not forked, not ended, nobody else inside. COLLET_OK:
  * the caller is inside, and must leave. */
 collet_status collet_comm_enter(collet_comm *comm, const char *function);

@@ -8,11 +8,9 @@
 
 #include "api/context.h"
 #include "bootstrap/identity.h"
-#include "core/clock.h"
 #include "core/config.h"
-#include "engine/connection_manager.h"
-#include "engine/engine.h"
-#include "engine/progress_thread.h"
+#include "cuda/gpu_context.h"
+#include "selection/tuning_file.h"
 
 /* A page that a fork fills with zeros in the child: noticing a fork costs one load. */
 static collet_status make_fork_mark(struct collet_context *context)
@@ -274,39 +272,6 @@ static collet_status open_transports(struct collet_context *context)
 		&context->peer_info);
 }
 
-/* A program with GPU buffers runs where there is a driver; nothing is asked of it before the first call. */
-static collet_status open_cuda(struct collet_context *context)
-{
-	bool direct = true, leader_only = false;
-	collet_status status = collet_env_bool("COLLET_CUDA_DIRECT", &direct);
-	if (status == COLLET_OK)
-		status = collet_env_bool("COLLET_CUDA_LEADER", &leader_only);
-	if (status == COLLET_OK)
-		status = collet_cuda_open(&context->cuda, &context->engine.log);
-	if (status == COLLET_OK && context->cuda.module) {
-		collet_copy_streams_init(&context->copy_streams, &context->cuda);
-		collet_pinned_init(&context->pinned, &context->cuda, &context->arena, &context->engine.log);
-		collet_device_init(&context->device, &context->cuda, &context->copy_streams, direct,
-			&context->peer_info, &context->engine.log);
-		context->device.is_leader_only = leader_only;
-	}
-	return status;
-}
-
-/* A forked child may not use the driver at all: what its parent has of it is the parent's. false: a GPU may be at
- * something of it yet, and the driver with it: nothing of it has gone. */
-static bool close_cuda(struct collet_context *context, bool forked)
-{
-	if (forked)
-		return true;
-	if (context->device.is_leaked || !collet_pinned_deinit(&context->pinned))
-		return false;
-	collet_device_deinit(&context->device);
-	collet_copy_streams_deinit(&context->copy_streams);
-	collet_cuda_close(&context->cuda);
-	return true;
-}
-
 /* What this rank has been told, and what its machine is. */
 static collet_status read_local(struct collet_context *context, const collet_options *options, bool *progress_thread)
 {
@@ -332,7 +297,7 @@ static collet_status open_local(struct collet_context *context)
 	status = collet_arena_init(&context->arena, 0);
 	if (status != COLLET_OK)
 		goto err_engine;
-	status = open_cuda(context);
+	status = collet_gpu_context_open(context);
 	if (status != COLLET_OK)
 		goto err_arena;
 	engine->transports = &context->transports;
@@ -342,7 +307,7 @@ static collet_status open_local(struct collet_context *context)
 	return COLLET_OK;
 
 err_arena:
-	(void)close_cuda(context, false);  /* nothing has been given to a GPU yet */
+	(void)collet_gpu_context_close(context, false);  /* nothing has been given to a GPU yet */
 	collet_arena_deinit(&context->arena);
 err_engine:
 	collet_engine_deinit(engine);
@@ -353,7 +318,7 @@ err_engine:
 static void close_local(struct collet_context *context)
 {
 	collet_transports_close(&context->transports, false);
-	(void)close_cuda(context, false);
+	(void)collet_gpu_context_close(context, false);
 	collet_arena_deinit(&context->arena);
 	collet_engine_deinit(&context->engine);
 }
@@ -471,7 +436,7 @@ void collet_context_release(struct collet_context *context)
 	}
 	collet_transports_close(&context->transports, forked);
 	/* Relaxed: ordered by the count of users. */
-	if (atomic_load_explicit(&context->is_leaked, memory_order_relaxed) || !close_cuda(context, forked)) {
+	if (atomic_load_explicit(&context->is_leaked, memory_order_relaxed) || !collet_gpu_context_close(context, forked)) {
 		leak(context);
 		return;
 	}

@@ -8,9 +8,6 @@
 #include <stdatomic.h>
 
 #include "bootstrap/bootstrap.h"
-#include "cuda/driver/copy_stream.h"
-#include "cuda/driver/device.h"
-#include "cuda/staging/pinned.h"
 #include "engine/engine.h"
 #include "reduce/reduce.h"
 #include "transport/arena.h"
@@ -45,15 +42,11 @@ struct collet_context {
 	struct collet_arena arena;
 	struct collet_transport_set transports;
 	struct collet_registry registry;
-	struct collet_cuda cuda;     /* and what goes with it, where there is a driver; else zeroed */
-	struct collet_copy_streams copy_streams;
-	struct collet_pinned_pool pinned;
-	struct collet_device device;
-	struct collet_streams *streams; /* of all its communicators; under the engine's lock */
+	struct collet_gpu_context *gpu; /* owned by src/cuda; NULL if no GPU can be used */
+	char no_gpu_reason[160];     /* why gpu is NULL, for people */
 	struct collet_peer_info peer_info; /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */
-	atomic_bool is_leaked;       /* streams may use its memory when they are gone, */
-	struct collet_device_collectives *leaked_device_collectives; /* and what these have; under the engine's lock */
+	atomic_bool is_leaked;       /* GPUs may still use its memory when they are gone */
 	struct collet_context *next_leaked;
 	const unsigned char *fork_mark; /* 1; 0 in a forked child: one page that a fork wipes */
 	bool deterministic;

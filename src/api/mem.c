@@ -1,15 +1,9 @@
 /* Memory that peers can map, and the user's own. */
 #include <stdlib.h>
-#include <unistd.h>
-
-#include <collet/cuda.h>
 
 #include "api/comm.h"
 #include "cuda/device_memory.h"
-#include "cuda/driver/dmabuf.h"
-#include "engine/engine.h"
 #include "engine/lock.h"
-#include "engine/request.h"
 
 static collet_status check(const collet_comm *comm, const char *function)
 {
@@ -50,6 +44,9 @@ collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t b
 		return status;
 	if (!memory)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_alloc_device: memory is NULL");
+	if (!comm->context->gpu)
+		return collet_fail(
+			COLLET_ERR_UNSUPPORTED, "collet_mem_alloc_device: %s", comm->context->no_gpu_reason);
 	status = collet_device_memory_alloc(comm->context, memory, bytes);
 	if (status != COLLET_OK)
 		collet_error_prefix("collet_mem_alloc_device");
@@ -73,7 +70,9 @@ static bool in_use(struct collet_context *context, const void *memory)
 collet_status collet_mem_free(collet_comm *comm, void *memory)
 {
 	collet_status status = check(comm, "collet_mem_free");
-	if (status != COLLET_OK || !memory || collet_device_memory_free(comm->context, memory, &status))
+	if (status != COLLET_OK || !memory)
+		return status;
+	if (comm->context->gpu && collet_device_memory_free(comm->context, memory, &status))
 		return status;
 	if (in_use(comm->context, memory))
 		return collet_fail(
@@ -109,28 +108,6 @@ static collet_status add_entry(struct collet_registry *registry, void *memory, s
 		       : collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
 }
 
-/* That an adapter cannot reach it, or that there is none, is no error: calls go by way of the host's memory then. */
-static void register_gpu_memory(
-	struct collet_context *context, const struct collet_pointer_attributes *attributes, void *memory, size_t bytes)
-{
-	struct collet_memory memory_info = {
-		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = attributes->ordinal, .dmabuf = -1};
-	int file;
-	if (!context->transports.has_registration)
-		return;
-	collet_status status =
-		collet_dmabuf_export(&context->cuda, attributes, memory, bytes, &file, &memory_info.dmabuf_offset);
-	if (status == COLLET_OK) {
-		memory_info.dmabuf = file;
-		status = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
-		close(file);
-	}
-	if (status != COLLET_OK)
-		collet_log(&context->engine.log, COLLET_LOG_INFO,
-			"%zu bytes of GPU %d are not registered with transports: %s", bytes, attributes->ordinal,
-			collet_last_error());
-}
-
 /* shm and tcp move ordinary memory as it is; what is registered is told to the transports that gain by knowing it. */
 collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 {
@@ -140,19 +117,16 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 	if (!memory || !bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_register: there is no memory to register");
 	struct collet_context *context = comm->context;
-	struct collet_pointer_attributes attributes;
-	status = collet_pointer_attributes_get(&context->cuda, "collet_mem_register", memory, bytes, &attributes);
-	if (status == COLLET_OK)
-		status = add_entry(&context->registry, memory, bytes);
+	status = add_entry(&context->registry, memory, bytes);
 	if (status != COLLET_OK)
 		return status;
-	if (attributes.is_device) {
-		register_gpu_memory(context, &attributes, memory, bytes);
-		return COLLET_OK;
-	}
 	const struct collet_memory memory_info = {
 		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1};
-	status = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
+	bool is_gpu = false;
+	if (context->gpu)
+		status = collet_device_memory_register(context, memory, bytes, &is_gpu);
+	if (status == COLLET_OK && !is_gpu)
+		status = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
 	if (status != COLLET_OK)
 		(void)remove_entry(&context->registry, memory);
 	return status;

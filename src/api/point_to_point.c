@@ -2,7 +2,6 @@
 #include "api/call.h"
 #include "api/point_to_point.h"
 #include "cuda/gpu_call.h"
-#include "cuda/stream/stream_call.h"
 #include "engine/lock.h"
 
 static collet_status check_op(
@@ -142,18 +141,12 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 	status = check_how(function, how);
 	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
 		status = check_op(comm, function, &ops[i], dtype);
-	if (how->stream) {
-		if (status == COLLET_OK)
-			status = collet_stream_enqueue_p2p(comm, function, ops, count, dtype, how);
-		collet_comm_leave(comm);
-		return status;
-	}
 	struct collet_gpu_staging *staging = NULL;
-	if (status == COLLET_OK)
-		status = collet_streams_wait_started(comm, function, how);
-	if (status == COLLET_OK)
-		status = collet_p2p_ops_stage(comm, function, ops, count, dtype, &staging);
-	if (status != COLLET_OK) {
+	if (status == COLLET_OK && comm->gpu)
+		status = collet_gpu_p2p(comm, function, ops, count, dtype, how, &staging);
+	else if (status == COLLET_OK && how->stream)
+		status = collet_refuse_stream(comm, function);
+	if (status != COLLET_OK || how->stream) {
 		collet_comm_leave(comm);
 		return status;
 	}

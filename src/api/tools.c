@@ -7,15 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/comm.h"
-#include "core/clock.h"
+#include "api/call.h"
 #include "core/types.h"
 #include "cuda/gpu_cost.h"
 #include "cuda/path_rules.h"
 #include "cuda/peer_gpus/device_collective.h"
-#include "engine/comm_state.h"
-#include "engine/recorder.h"
-#include "engine/task.h"
 
 /* ---- Lists ---- */
 
@@ -267,19 +263,6 @@ static bool can_run(const struct collet_program *program, const struct collet_sh
 		collet_program_max_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
 }
 
-static void predict_gpu(const collet_comm *comm, const struct collet_path_query *call, struct collet_segmentation cut,
-	collet_plan *plan)
-{
-	struct collet_gpu_cost cost;
-	if (!collet_gpu_cost_of(comm, call, plan->gpu_path, cut, &cost))
-		return;
-	plan->gpu_ns = cost.total_s * 1e9;
-	plan->gpu_copies_ns = cost.copies_s * 1e9;
-	plan->gpu_memory_ns = cost.memory_s * 1e9;
-	plan->gpu_messages_ns = cost.messages_s * 1e9;
-	plan->gpu_measured = cost.is_measured;
-}
-
 collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype,
 	collet_op op, uint32_t root, const char *algorithm, collet_plan *plan)
 {
@@ -295,11 +278,11 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	collet_layout_by_host(comm, &shape, op != COLLET_USER);
 	const struct collet_program *forced = comm->context->forced[which];
 	const bool combines = collet_collective_is_reduction(which);
-	struct collet_path_query way = {
+	struct collet_path_query query = {
 		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
-	const struct collet_choice_basis basis = collet_path_choice_basis(comm, &way, false);
+	const struct collet_choice_basis basis = collet_call_choice_basis(comm, &query, false);
 	struct collet_decision decision = collet_choose(basis.table, which, op != COLLET_USER, &shape, element);
-	if (!forced && collet_path_is_hierarchical(comm, &way))
+	if (!forced && basis.is_hierarchical)
 		decision = collet_choose_segmentation(
 			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
 	if (algorithm) {
@@ -313,18 +296,16 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 				"or so much scratch",
 				algorithm);
 	}
-	way.algorithm_named = forced && can_run(forced, &shape, element);
-	if (way.algorithm_named)
+	query.algorithm_named = forced && can_run(forced, &shape, element);
+	if (query.algorithm_named)
 		decision = collet_choose_segmentation(basis.inputs, forced, &shape, element);
 	memset(plan, 0, sizeof(*plan));
-	way.program = decision.program;
-	plan->gpu_path = collet_path_name(comm, &way, &plan->gpu_algorithm);
-	plan->is_gpudirect =
-		plan->gpu_path && strcmp(plan->gpu_path, "piped") == 0 && collet_path_is_gpudirect(comm, way.op);
+	query.program = decision.program;
 	plan->algorithm = decision.program->name;
 	const struct collet_segmentation cut = {decision.segment_bytes, decision.channels};
 	plan->predicted_ns = collet_choice_cost(basis.inputs, decision.program, &shape, element, cut) * 1e9;
-	predict_gpu(comm, &way, cut, plan);
+	if (comm->gpu)
+		collet_gpu_plan(comm, &query, cut, plan);
 	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
 	plan->max_segment_bytes =
 		(uint32_t)(element * collet_segment_elements(UINT32_MAX,
@@ -386,7 +367,7 @@ collet_status collet_comm_dump(collet_comm *comm, int fd)
 {
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_dump: the communicator is NULL");
-	const struct collet_recorder *out_of_band = collet_device_collectives_recorder(comm);
+	const struct collet_recorder *out_of_band = comm->gpu ? collet_device_collectives_recorder(comm) : NULL;
 	const collet_status status = dump_recorder(comm, &comm->state.recorder, "", fd);
 	return status == COLLET_OK && out_of_band
 		       ? dump_recorder(comm, out_of_band, ", among kernels of the rank's own", fd)

@@ -1,6 +1,7 @@
 #include "cuda/call_path.h"
 
 #include "cuda/gpu_call.h"
+#include "cuda/gpu_context.h"
 #include "cuda/path_rules.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
@@ -55,13 +56,6 @@ static collet_status path_after_streams(collet_comm *comm, struct collet_checked
 	return status;
 }
 
-/* There is no driver, so buffers are the host's. */
-static collet_status path_host(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
-{
-	*claimed = !comm->context->cuda.module;
-	return *claimed ? collet_call_run(comm, call->arguments, call->how) : COLLET_OK;
-}
-
 /* Offered to the leader of ranks that share a GPU, who says which way it goes (cuda/shared_gpu/shared_gpu.h): by its
  * launch, or of all of them by way of the host. All ranks know which calls are. */
 static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
@@ -76,7 +70,7 @@ static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_ca
 		.scale = call->how ? call->how->scale : 1,
 		.buffer = { { .first = read->first, .bytes = read->bytes },
 			{ .first = written->first, .bytes = written->bytes } } };
-	const collet_status status = collet_shared_gpu_locate(comm->shared_gpu, &buffers);
+	const collet_status status = collet_shared_gpu_locate(comm->gpu->shared_gpu, &buffers);
 	return status == COLLET_OK ? collet_gpu_call_run(comm, arguments, &buffers, NULL, call->how) : status;
 }
 
@@ -97,7 +91,7 @@ static collet_status path_staged(collet_comm *comm, struct collet_checked_call *
 }
 
 /* The last takes all that comes to it. */
-static collet_call_path *const call_paths[] = { path_device_collective, path_stream, path_after_streams, path_host,
+static collet_call_path *const call_paths[] = { path_device_collective, path_stream, path_after_streams,
 	path_shared_gpu, path_staged };
 
 collet_status collet_call_dispatch(collet_comm *comm, struct collet_checked_call *call)

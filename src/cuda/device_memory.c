@@ -1,7 +1,11 @@
 /* GPU memory that local ranks are told of once, when it is allocated. */
 #include "cuda/device_memory.h"
 
+#include <unistd.h>
+
+#include "cuda/driver/dmabuf.h"
 #include "cuda/driver/shareable_memory.h"
+#include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/ipc_get.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/staging/gpu_staging.h"
@@ -14,7 +18,7 @@
 static collet_status add_block(struct collet_context *context, struct collet_shareable_block *block)
 {
 	collet_engine_lock(&context->engine);
-	const collet_status status = collet_shareable_block_publish(&context->device, block);
+	const collet_status status = collet_shareable_block_publish(&context->gpu->device, block);
 	if (status == COLLET_OK)
 		collet_shared_gpu_notify_leaders(&context->engine, &block->handle, false);
 	collet_engine_unlock(&context->engine);
@@ -24,16 +28,14 @@ static collet_status add_block(struct collet_context *context, struct collet_sha
 collet_status collet_device_memory_alloc(struct collet_context *context, void **memory, size_t bytes)
 {
 	struct collet_shareable_block *block;
-	if (!context->cuda.module)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s", context->cuda.unavailable_reason);
-	collet_status status = collet_shareable_block_create(&context->device, bytes ? bytes : 1, &block);
+	collet_status status = collet_shareable_block_create(&context->gpu->device, bytes ? bytes : 1, &block);
 	if (status != COLLET_OK)
 		return status;
 	status = add_block(context, block);
 	if (status == COLLET_OK)
 		*memory = (void *)(uintptr_t)block->memory.address;
 	else
-		collet_shareable_block_destroy(&context->device, block);
+		collet_shareable_block_destroy(&context->gpu->device, block);
 	return status;
 }
 
@@ -57,10 +59,8 @@ bool collet_device_memory_free(struct collet_context *context, const void *memor
 {
 	struct collet_shareable_block *freed = NULL;
 	*status = COLLET_OK;
-	if (!context->cuda.module)
-		return false;
 	collet_engine_lock(&context->engine);
-	struct collet_shareable_block **at = collet_shareable_block_find(&context->device, memory), *found = *at;
+	struct collet_shareable_block **at = collet_shareable_block_find(&context->gpu->device, memory), *found = *at;
 	if (found && requests_use(context, memory, found->memory.bytes)) {
 		*status = collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_mem_free: a pending request uses this memory; wait for it first");
@@ -72,9 +72,42 @@ bool collet_device_memory_free(struct collet_context *context, const void *memor
 		*at = found->next;
 		freed = found;
 		collet_shared_gpu_notify_leaders(&context->engine, &freed->handle, true);
-		collet_ipc_get_notify_freed(&context->device, &context->engine, &freed->handle);
+		collet_ipc_get_notify_freed(&context->gpu->device, &context->engine, &freed->handle);
 	}
 	collet_engine_unlock(&context->engine);
-	collet_shareable_block_destroy(&context->device, freed);
+	collet_shareable_block_destroy(&context->gpu->device, freed);
 	return found;
+}
+
+/* That an adapter cannot reach it, or that there is none, is no error: calls go by way of the host's memory then. */
+static void register_with_transports(
+	struct collet_context *context, const struct collet_pointer_attributes *attributes, void *memory, size_t bytes)
+{
+	struct collet_memory memory_info = {
+		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = attributes->ordinal, .dmabuf = -1};
+	int file;
+	if (!context->transports.has_registration)
+		return;
+	collet_status status =
+		collet_dmabuf_export(&context->gpu->cuda, attributes, memory, bytes, &file, &memory_info.dmabuf_offset);
+	if (status == COLLET_OK) {
+		memory_info.dmabuf = file;
+		status = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
+		close(file);
+	}
+	if (status != COLLET_OK)
+		collet_log(&context->engine.log, COLLET_LOG_INFO,
+			"%zu bytes of GPU %d are not registered with transports: %s", bytes, attributes->ordinal,
+			collet_last_error());
+}
+
+collet_status collet_device_memory_register(struct collet_context *context, void *memory, size_t bytes, bool *is_gpu)
+{
+	struct collet_pointer_attributes attributes;
+	const collet_status status = collet_pointer_attributes_get(
+		&context->gpu->cuda, "collet_mem_register", memory, bytes, &attributes);
+	*is_gpu = status == COLLET_OK && attributes.is_device;
+	if (*is_gpu)
+		register_with_transports(context, &attributes, memory, bytes);
+	return status;
 }

@@ -2,8 +2,10 @@
  * kernel, or on the host memory that stages its buffers. */
 #include "cuda/gpu_call.h"
 
+#include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/ipc_get.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
+#include "cuda/stream/stream_call.h"
 #include "engine/lock.h"
 #include "engine/pipeline.h"
 
@@ -43,7 +45,7 @@ collet_status collet_gpu_call_prepare(collet_comm *comm, const struct collet_cal
 static void start_with_leader(
 	collet_comm *comm, struct collet_request *request, const struct collet_call_buffers *gpu_buffers, bool blocks)
 {
-	collet_status status = collet_shared_gpu_start(comm->shared_gpu, request, gpu_buffers);
+	collet_status status = collet_shared_gpu_start(comm->gpu->shared_gpu, request, gpu_buffers);
 	if (status == COLLET_OK && !request->deferred) {
 		collet_call_start(comm, request, blocks);
 		return;
@@ -192,14 +194,13 @@ enum collet_gpu_staging_kind collet_p2p_ops_staging_kind(
 	return COLLET_GPU_STAGING_MESSAGE;
 }
 
-collet_status collet_p2p_ops_stage(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
+/* Begins staging for messages whose buffers are a GPU's, and has ops use it. *staging is NULL if no buffer is. */
+static collet_status stage(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
 	collet_dtype dtype, struct collet_gpu_staging **staging)
 {
 	const size_t element = collet_dtype_bytes(dtype);
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS] = { { NULL, 0 }, { NULL, 0 } };
 	*staging = NULL;
-	if (!comm->context->cuda.module)
-		return COLLET_OK;
 	for (uint32_t i = 0; i < count; i++)
 		buffers[ops[i].is_send ? COLLET_SEND_BUFFER : COLLET_RECV_BUFFER] =
 			(struct collet_user_buffer){ ops[i].buffer, ops[i].count * element };
@@ -210,4 +211,14 @@ collet_status collet_p2p_ops_stage(collet_comm *comm, const char *function, stru
 		if (!ops[i].is_send)
 			ops[i].received = collet_gpu_staging_set_received(*staging, ops[i].received, element);
 	return status;
+}
+
+collet_status collet_gpu_p2p(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
+	collet_dtype dtype, const collet_how *how, struct collet_gpu_staging **staging)
+{
+	*staging = NULL;
+	if (how->stream)
+		return collet_stream_enqueue_p2p(comm, function, ops, count, dtype, how);
+	const collet_status status = collet_streams_wait_started(comm, function, how);
+	return status == COLLET_OK ? stage(comm, function, ops, count, dtype, staging) : status;
 }

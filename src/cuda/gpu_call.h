@@ -33,8 +33,10 @@ enum collet_gpu_staging_kind collet_p2p_ops_staging_kind(
 /* Replaces the buffers of ops by those of their staging. Does nothing if staging is NULL. */
 void collet_p2p_ops_use_staging(struct collet_p2p_op *ops, uint32_t count,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_gpu_staging *staging);
-/* Begins staging for messages whose buffers are a GPU's, and has ops use it. *staging is NULL if no buffer is. */
-collet_status collet_p2p_ops_stage(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
-	collet_dtype dtype, struct collet_gpu_staging **staging);
+/* Enqueues checked messages on how->stream. Or, if that is NULL, waits until earlier calls on streams have started and
+ * begins staging for buffers that are a GPU's: ops use it then, and their request takes it over. *staging is NULL if
+ * nothing is staged. */
+collet_status collet_gpu_p2p(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
+	collet_dtype dtype, const collet_how *how, struct collet_gpu_staging **staging);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/types.h"
+#include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 
@@ -165,7 +166,7 @@ static double largest_host(const struct collet_shape *shape)
 static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_cost *cost)
 {
 	bool measured;
-	if (collet_shared_gpu_is_single(comm->shared_gpu))
+	if (collet_shared_gpu_is_single(comm->gpu->shared_gpu))
 		return;
 	const collet_link_cost *between = collet_gpu_kernel_link(comm->context, &measured);
 	cost->memory_s = larger(cost->memory_s, bytes * between->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9);
@@ -178,7 +179,7 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
 	const size_t element = collet_dtype_bytes(call->dtype);
 	const bool hosted = path && strcmp(path, "hosted") == 0, direct = path && strcmp(path, "direct") == 0;
-	const double g = hosted ? largest_host(call->shape) : direct ? call->shape->size : comm->ranks_per_gpu;
+	const double g = hosted ? largest_host(call->shape) : direct ? call->shape->size : comm->gpu->ranks_per_gpu;
 	const double block = (double)(call->shape->count * element);
 	const struct block_counts counts = block_counts_of(call, g);
 	struct traffic traffic = copied_traffic(&counts, block);
@@ -224,4 +225,20 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 	cost->copies_s = (traffic.in + traffic.out) * link.copy_byte_s;
 	cost->total_s = 2 * link.latency_s + cost->copies_s + cost->messages_s;
 	return true;
+}
+
+void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *query, struct collet_segmentation cut,
+	collet_plan *plan)
+{
+	struct collet_gpu_cost cost;
+	plan->gpu_path = collet_path_name(comm, query, &plan->gpu_algorithm);
+	plan->is_gpudirect =
+		plan->gpu_path && strcmp(plan->gpu_path, "piped") == 0 && collet_path_is_gpudirect(comm, query->op);
+	if (!collet_gpu_cost_of(comm, query, plan->gpu_path, cut, &cost))
+		return;
+	plan->gpu_ns = cost.total_s * 1e9;
+	plan->gpu_copies_ns = cost.copies_s * 1e9;
+	plan->gpu_memory_ns = cost.memory_s * 1e9;
+	plan->gpu_messages_ns = cost.messages_s * 1e9;
+	plan->gpu_measured = cost.is_measured;
 }

@@ -55,4 +55,8 @@ struct collet_gpu_cost {
 bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query *call, const char *path,
 	struct collet_segmentation cut, struct collet_gpu_cost *cost);
 
+/* Fills what a plan says of a call on GPU memory. The query names the program, cut its segmentation. */
+void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *query, struct collet_segmentation cut,
+	collet_plan *plan);
+
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/types.h"
+#include "cuda/gpu_context.h"
 #include "cuda/gpu_cost.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "engine/comm_state.h"
@@ -12,26 +13,28 @@ static bool is_any_order(const struct collet_path_query *call)
 	return !call->algorithm_named || call->op == COLLET_OP_COUNT || collet_op_is_exact(call->op, call->dtype);
 }
 
-struct collet_choice_basis collet_path_choice_basis(
-	const collet_comm *comm, const struct collet_path_query *call, bool is_vector)
-{
-	const bool moves = call->collective != COLLET_BARRIER && (call->shape->count || is_vector);
-	const struct collet_choice_basis hosts = { &comm->inputs, &comm->table };
-	if (!comm->device_collectives || comm->context->deterministic || call->op == COLLET_USER ||
-		!collet_device_collectives_fit(comm, call->collective, call->shape, call->dtype))
-		return hosts;
-	/* A leader has the lists, and what moves nothing is the host's where there is one. */
-	if (comm->shared_gpu && (is_vector || !moves))
-		return hosts;
-	return collet_device_collectives_choices(comm);
-}
-
-bool collet_path_is_hierarchical(const collet_comm *comm, const struct collet_path_query *call)
+static bool is_hierarchical(const collet_comm *comm, const struct collet_path_query *call)
 {
 	return comm->has_gpu_leaders && collet_program_inter_host(call->collective) && call->op != COLLET_USER &&
 	       call->shape->host_count > 1 &&
 	       collet_shape_bytes(call->collective, call->shape, collet_dtype_bytes(call->dtype)) >=
 		       COLLET_GPU_HIERARCHICAL_MIN;
+}
+
+struct collet_choice_basis collet_path_choice_basis(
+	const collet_comm *comm, const struct collet_path_query *call, bool is_vector)
+{
+	const bool moves = call->collective != COLLET_BARRIER && (call->shape->count || is_vector);
+	const struct collet_choice_basis hosts = { &comm->inputs, &comm->table, is_hierarchical(comm, call) };
+	if (!comm->gpu->device_collectives || comm->context->deterministic || call->op == COLLET_USER ||
+		!collet_device_collectives_fit(comm, call->collective, call->shape, call->dtype))
+		return hosts;
+	/* A leader has the lists, and what moves nothing is the host's where there is one. */
+	if (comm->gpu->shared_gpu && (is_vector || !moves))
+		return hosts;
+	struct collet_choice_basis kernels = collet_device_collectives_choices(comm);
+	kernels.is_hierarchical = hosts.is_hierarchical;
+	return kernels;
 }
 
 bool collet_path_uses_leaders(const struct collet_path_query *call)
@@ -59,14 +62,14 @@ static uint64_t largest_buffer_bytes(const collet_comm *comm, const struct colle
 static bool is_shared_gpu(const collet_comm *comm, const struct collet_path_query *call)
 {
 	const char *name = call->program->name;
-	return comm->shared_gpu && !comm->has_gpu_leaders &&
+	return comm->gpu->shared_gpu && !comm->has_gpu_leaders &&
 	       (is_any_order(call) || strcmp(name, "direct") == 0 || strcmp(name, "two_shot") == 0);
 }
 
 const char *collet_path_name(const collet_comm *comm, const struct collet_path_query *call, const char **algorithm)
 {
 	*algorithm = NULL;
-	if (!comm->context->cuda.module || call->collective == COLLET_BARRIER || call->op == COLLET_USER ||
+	if (call->collective == COLLET_BARRIER || call->op == COLLET_USER ||
 		!call->shape->count)
 		return NULL;
 	*algorithm = call->program->name;
@@ -76,7 +79,7 @@ const char *collet_path_name(const collet_comm *comm, const struct collet_path_q
 		*algorithm = "direct";
 		return "direct";
 	}
-	if (comm->shared_gpu && comm->has_gpu_leaders && collet_path_uses_leaders(call))
+	if (comm->gpu->shared_gpu && comm->has_gpu_leaders && collet_path_uses_leaders(call))
 		return "hosted";
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
 	return largest_buffer_bytes(comm, call) >= collet_gpu_pipelined_min(&link) ? "piped" : "staged";
@@ -84,5 +87,5 @@ const char *collet_path_name(const collet_comm *comm, const struct collet_path_q
 
 bool collet_path_is_gpudirect(const collet_comm *comm, collet_op op)
 {
-	return comm->has_gpudirect && op == COLLET_OP_COUNT;
+	return comm->gpu->has_gpudirect && op == COLLET_OP_COUNT;
 }

@@ -28,11 +28,10 @@ struct collet_path_query {
 struct collet_choice_basis {
 	const struct collet_choice_inputs *inputs;
 	const struct collet_choice_table *table;
+	bool is_hierarchical;        /* take "hierarchical" by inputs of the communicator, if no algorithm is asked for */
 };
 struct collet_choice_basis collet_path_choice_basis(
 	const collet_comm *comm, const struct collet_path_query *call, bool is_vector);
-/* Does it go by hosts, if no algorithm is asked for? Alike on all ranks. */
-bool collet_path_is_hierarchical(const collet_comm *comm, const struct collet_path_query *call);
 /* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */
 bool collet_path_uses_leaders(const struct collet_path_query *call);
 /* May a large call leave registered buffers where they are, for transports to reach? */

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include <collet/cuda.h>
-
 #include "api/comm.h"
 #include "cuda/shared_gpu/internal.h"
 #include "gpu.h"
@@ -48,7 +47,7 @@ static collet_status sum(struct rank *rank, const struct buffer *buffer, cu_stre
 
 static uint32_t notes(const struct rank *rank)
 {
-	return rank->comm->shared_gpu->exported.notes_sent;
+	return rank->comm->gpu->shared_gpu->exported.notes_sent;
 }
 
 /* ---- Notes to the leader ---- */
@@ -61,7 +60,7 @@ static void tell(struct rank *rank)
 	size_t count = 0;
 	if (!start(rank, &gpu))
 		return;
-	const struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
+	const struct collet_ipc_cache *opened = &rank->comm->context->gpu->device.ipc_cache;
 	const uint32_t others = rank->options->mode == RANKS_PROCESSES ? rank->size - 1 : 0;
 	const uint32_t before = notes(rank);
 	for (int i = 0; i < 3; i++)
@@ -105,7 +104,7 @@ static void tell_much(struct rank *rank)
 	struct buffer buffers[MANY];
 	if (!start(rank, &gpu))
 		return;
-	const struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
+	const struct collet_ipc_cache *opened = &rank->comm->context->gpu->device.ipc_cache;
 	for (int i = 0; i < MANY; i++)
 		make(&gpu, &buffers[i]);
 	for (int i = 0; i < MANY && !rank->report->failed; i++) {

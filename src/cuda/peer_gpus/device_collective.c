@@ -90,14 +90,15 @@ static void free_request(collet_comm *comm, struct collet_request *request)
 bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collective collective,
 	const struct collet_shape *shape, collet_dtype dtype)
 {
-	return comm->device_collectives &&
-	       (!comm->device_collectives->has_leader ||
+	return comm->gpu->device_collectives &&
+	       (!comm->gpu->device_collectives->has_leader ||
 		       collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <= COLLET_DEVCOLL_MAX_BYTES);
 }
 
 struct collet_choice_basis collet_device_collectives_choices(const collet_comm *comm)
 {
-	return (struct collet_choice_basis){ &comm->device_collectives->inputs, &comm->device_collectives->table };
+	const struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
+	return (struct collet_choice_basis){ .inputs = &devcolls->inputs, .table = &devcolls->table };
 }
 
 /* Every rank computes the same: links are rank 0's. */
@@ -176,7 +177,7 @@ collet_status collet_device_collectives_call(collet_comm *comm, const struct col
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, bool *handled)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
-	struct collet_device_collectives *devcolls = comm->device_collectives;
+	struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
 	struct collet_request *request;
 	struct devcoll_scope scope;
 	how = how ? how : &default_how;
@@ -220,8 +221,8 @@ void devcoll_begin(struct collet_device_collectives *devcolls, struct collet_req
 
 const struct collet_recorder *collet_device_collectives_recorder(const collet_comm *comm)
 {
-	return comm->device_collectives && comm->device_collectives->has_leader
-		       ? &comm->device_collectives->out_of_band_recorder
+	return comm->gpu->device_collectives && comm->gpu->device_collectives->has_leader
+		       ? &comm->gpu->device_collectives->out_of_band_recorder
 		       : NULL;
 }
 
@@ -230,7 +231,7 @@ const struct collet_recorder *collet_device_collectives_recorder(const collet_co
  * again. Graphs that are launched in another order are never found. */
 static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
 {
-	const struct collet_device_collectives *devcolls = comm->device_collectives;
+	const struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
 	const int64_t deadline = collet_clock_ns() + MISMATCH_TIMEOUT_NS;
 	struct collet_call own, others;
 	char mine[160], theirs[160];
@@ -282,11 +283,11 @@ void collet_device_collectives_check_errors(const collet_comm *comm)
 {
 	char sentence[COLLET_ERROR_BYTES];
 	uint32_t rank;
-	if (!comm->device_collectives ||
+	if (!comm->gpu->device_collectives ||
 		atomic_load_explicit(&comm->state.end_status, memory_order_acquire) != COLLET_OK)
 		return;
 	const enum collet_device_error complaint =
-		collet_device_comm_async_error(comm->device_collectives->device_comm, &rank);
+		collet_device_comm_async_error(comm->gpu->device_collectives->device_comm, &rank);
 	if (complaint == COLLET_DEVICE_OK)
 		return;
 	const collet_status status = describe_complaint(comm, complaint, rank, sentence);
@@ -304,17 +305,17 @@ collet_status collet_comm_make_device_collectives(collet_comm *comm)
 {
 	const struct collet_host_exchange exchanging = { exchange, comm };
 	struct collet_device_comm *executor;
-	if (!comm->context->device.cuda || !collet_device_comm_is_possible(&comm->state))
+	if (!comm->context->gpu->device.cuda || !collet_device_comm_is_possible(&comm->state))
 		return COLLET_OK;
 	/* One GPU, and no leader either: it has been said why. */
-	if (!comm->shared_gpu && collet_shared_gpu_scope_of(&comm->state) == COLLET_SHARED_GPU_ALL)
+	if (!comm->gpu->shared_gpu && collet_shared_gpu_scope_of(&comm->state) == COLLET_SHARED_GPU_ALL)
 		return COLLET_OK;
-	const bool has_leader = comm->shared_gpu != NULL;
+	const bool has_leader = comm->gpu->shared_gpu != NULL;
 	bool measured;
 	const struct collet_channel_limits limits =
 		collet_gpu_channel_limits(collet_gpu_kernel_link(comm->context, &measured));
 	const collet_status status = collet_device_comm_create(
-		&executor, &comm->context->device, &comm->state, has_leader, limits, &exchanging);
+		&executor, &comm->context->gpu->device, &comm->state, has_leader, limits, &exchanging);
 	if (status != COLLET_OK || !executor)
 		return status;
 	struct collet_device_collectives *made = calloc(1, sizeof(*made));
@@ -336,7 +337,7 @@ collet_status collet_comm_make_device_collectives(collet_comm *comm)
 	made->hook = (struct collet_progress_hook){ .table = &devcoll_hooks, .context = made };
 	collet_comm_state_add_hook(&comm->state, &made->hook);
 	collet_engine_unlock(comm->state.engine);
-	comm->device_collectives = made;
+	comm->gpu->device_collectives = made;
 	if (comm->state.rank == 0)
 		collet_log(&comm->context->engine.log, COLLET_LOG_INFO,
 			has_leader ? "cuda: %u threads share a GPU, and launch a kernel each for what is short"
@@ -348,8 +349,8 @@ collet_status collet_comm_make_device_collectives(collet_comm *comm)
 
 void collet_device_collectives_abort(collet_comm *comm)
 {
-	if (comm->device_collectives)
-		collet_device_comm_abort(comm->device_collectives->device_comm);
+	if (comm->gpu->device_collectives)
+		collet_device_comm_abort(comm->gpu->device_collectives->device_comm);
 }
 
 /* Have streams passed all that is no graph's? Those of a context that a fault has broken never say so; it is there at
@@ -402,7 +403,7 @@ static void log_leaked(const collet_comm *comm, bool released, bool leaked)
 
 bool collet_device_collectives_destroy(collet_comm *comm)
 {
-	struct collet_device_collectives *devcolls = comm->device_collectives;
+	struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
 	if (!devcolls)
 		return true;
 	collet_device_comm_leave(devcolls->device_comm);
@@ -411,11 +412,11 @@ bool collet_device_collectives_destroy(collet_comm *comm)
 	collet_engine_lock(comm->state.engine);
 	collet_comm_state_remove_hook(&comm->state, &devcolls->hook);
 	if (!idle) {
-		devcolls->next_leaked = comm->context->leaked_device_collectives;
-		comm->context->leaked_device_collectives = devcolls;
+		devcolls->next_leaked = comm->context->gpu->leaked_device_collectives;
+		comm->context->gpu->leaked_device_collectives = devcolls;
 	}
 	collet_engine_unlock(comm->state.engine);
-	comm->device_collectives = NULL;
+	comm->gpu->device_collectives = NULL;
 	if (!idle) {
 		log_leaked(comm, released, leaked);
 		return false;
@@ -433,11 +434,11 @@ bool collet_device_collectives_destroy(collet_comm *comm)
 /* What calls have of page-locked memory goes with the parent's. */
 void collet_device_collectives_forget(collet_comm *comm)
 {
-	if (!comm->device_collectives)
+	if (!comm->gpu->device_collectives)
 		return;
-	collet_device_comm_forget(comm->device_collectives->device_comm);
-	collet_comm_state_remove_hook(&comm->state, &comm->device_collectives->hook);
-	collet_recorder_deinit(&comm->device_collectives->out_of_band_recorder);
-	free(comm->device_collectives);
-	comm->device_collectives = NULL;
+	collet_device_comm_forget(comm->gpu->device_collectives->device_comm);
+	collet_comm_state_remove_hook(&comm->state, &comm->gpu->device_collectives->hook);
+	collet_recorder_deinit(&comm->gpu->device_collectives->out_of_band_recorder);
+	free(comm->gpu->device_collectives);
+	comm->gpu->device_collectives = NULL;
 }

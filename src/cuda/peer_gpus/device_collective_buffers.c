@@ -25,7 +25,7 @@ static collet_status find_buffer(struct devcoll *devcoll, int s, const struct co
 		return COLLET_OK;
 	if (!collet_arena_contains(&context->arena, buffer->first, buffer->bytes, &offset)) {
 		const collet_status status = collet_pointer_attributes_get(
-			&context->cuda, names[s], buffer->first, buffer->bytes, &attributes);
+			&context->gpu->cuda, names[s], buffer->first, buffer->bytes, &attributes);
 		if (status != COLLET_OK)
 			return status;
 	}
@@ -36,7 +36,7 @@ static collet_status find_buffer(struct devcoll *devcoll, int s, const struct co
 	if (!attributes.is_device)
 		return COLLET_OK;
 	struct collet_copy_stream *copy_stream;
-	const collet_status status = collet_copy_stream_get(&context->copy_streams, &attributes, &copy_stream);
+	const collet_status status = collet_copy_stream_get(&context->gpu->copy_streams, &attributes, &copy_stream);
 	buffer->copy_stream = copy_stream;
 	return status;
 }
@@ -45,18 +45,18 @@ static collet_status get_pinned(struct devcoll *devcoll, int b, size_t bytes, cu
 {
 	struct collet_context *context = context_of(devcoll);
 	const struct collet_copy_stream *copy_stream = collet_device_comm_copy_stream(devcoll->owner->device_comm);
-	collet_status status = collet_pinned_acquire(&context->pinned, copy_stream, bytes, &devcoll->blocks[b]);
+	collet_status status = collet_pinned_acquire(&context->gpu->pinned, copy_stream, bytes, &devcoll->blocks[b]);
 	if (status != COLLET_OK)
 		return status;
-	if (!collet_pinned_register(&context->pinned, copy_stream, devcoll->blocks[b]))
+	if (!collet_pinned_register(&context->gpu->pinned, copy_stream, devcoll->blocks[b]))
 		return collet_fail(COLLET_ERR_MEMORY,
 			"%zu bytes cannot be page-locked, by which a kernel reaches memory that is not its GPU's; "
 			"raise the limit of locked memory (ulimit -l)",
 			devcoll->blocks[b]->bytes);
-	const cu_result result = context->cuda.cuMemHostGetDevicePointer(gpu, devcoll->blocks[b]->memory, 0);
+	const cu_result result = context->gpu->cuda.cuMemHostGetDevicePointer(gpu, devcoll->blocks[b]->memory, 0);
 	return result == CU_OK
 		       ? COLLET_OK
-		       : collet_cuda_fail(&context->cuda, result, "finding where the GPU has page-locked memory");
+		       : collet_cuda_fail(&context->gpu->cuda, result, "finding where the GPU has page-locked memory");
 }
 
 static bool overlap(const struct devcoll_buffer *a, const struct devcoll_buffer *b)
@@ -145,7 +145,7 @@ static collet_status copy(
 	const struct devcoll *devcoll, const struct devcoll_buffer *buffer, char *to, const char *from, size_t bytes)
 {
 	static const char what[] = "copying a buffer of another GPU";
-	const struct collet_cuda *cuda = &context_of(devcoll)->cuda;
+	const struct collet_cuda *cuda = &context_of(devcoll)->gpu->cuda;
 	if (!buffer->copy_stream) {
 		memcpy(to, from, bytes);
 		return COLLET_OK;
@@ -204,7 +204,7 @@ static void copy_out_on_host(void *data)
 
 static collet_status enqueue_host_function(const struct devcoll *devcoll, cu_stream stream, cu_host_function *function)
 {
-	const struct collet_cuda *cuda = &context_of(devcoll)->cuda;
+	const struct collet_cuda *cuda = &context_of(devcoll)->gpu->cuda;
 	const cu_result result = cuda->cuLaunchHostFunc(stream, function, (void *)(uintptr_t)devcoll);
 	return result == CU_OK ? COLLET_OK
 			       : collet_cuda_fail(cuda, result, "having a stream copy a buffer of the host");
@@ -213,7 +213,7 @@ static collet_status enqueue_host_function(const struct devcoll *devcoll, cu_str
 static collet_status enqueue_copy(
 	const struct devcoll *devcoll, cu_stream stream, char *to, const char *from, size_t bytes)
 {
-	const struct collet_cuda *cuda = &context_of(devcoll)->cuda;
+	const struct collet_cuda *cuda = &context_of(devcoll)->gpu->cuda;
 	const cu_result result = cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, "copying a buffer of another GPU");
 }
@@ -248,7 +248,7 @@ collet_status devcoll_enqueue_release(struct devcoll *devcoll, cu_stream stream)
 void devcoll_free(struct devcoll *devcoll)
 {
 	for (int b = 0; b < COLLET_USER_BUFFERS; b++)
-		collet_pinned_release(&context_of(devcoll)->pinned, devcoll->blocks[b]);
+		collet_pinned_release(&context_of(devcoll)->gpu->pinned, devcoll->blocks[b]);
 	free(devcoll->parts);
 	free(devcoll);
 }

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "api/call.h"
+#include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/peer_gpus/device_comm.h"
 #include "engine/progress_hook.h"

@@ -25,7 +25,7 @@ static const int64_t KERNEL_MARGIN_NS = INT64_C(1) * 1000 * 1000 * 1000;
 
 static collet_status launch(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
-	const struct collet_cuda *cuda = &devcolls->comm->context->cuda;
+	const struct collet_cuda *cuda = &devcolls->comm->context->gpu->cuda;
 	const struct collet_launch_target target = { .stream = collet_device_comm_stream(devcolls->device_comm) };
 	collet_status status =
 		collet_copy_stream_push_context(cuda, collet_device_comm_copy_stream(devcolls->device_comm));
@@ -54,9 +54,9 @@ static bool launch_waiting(struct collet_device_collectives *devcolls, bool all)
 	for (; devcoll; devcoll = devcoll->next) {
 		if (!all && !collet_co_resident_all_called(devcolls->co_resident, devcoll->sequence))
 			return any;
-		const int mode = collet_cuda_relax_capture(&devcolls->comm->context->cuda);
+		const int mode = collet_cuda_relax_capture(&devcolls->comm->context->gpu->cuda);
 		const collet_status status = launch(devcolls, devcoll);
-		collet_cuda_restore_capture(&devcolls->comm->context->cuda, mode);
+		collet_cuda_restore_capture(&devcolls->comm->context->gpu->cuda, mode);
 		collet_device_plan_reserve(devcoll->plan, false);
 		any = true;
 		if (status == COLLET_OK)

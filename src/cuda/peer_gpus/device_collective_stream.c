@@ -42,7 +42,7 @@ static collet_status query_stream(struct collet_device_collectives *devcolls, st
 
 collet_status devcoll_enter(struct collet_device_collectives *devcolls, void *stream, struct devcoll_scope *scope)
 {
-	const struct collet_cuda *cuda = &devcolls->comm->context->cuda;
+	const struct collet_cuda *cuda = &devcolls->comm->context->gpu->cuda;
 	*scope = (struct devcoll_scope){
 		.cuda = cuda, .target.stream = stream, .capture_mode = CU_CAPTURE_MODE_RELAXED };
 	cu_result result = cuda->cuCtxPushCurrent(collet_device_comm_copy_stream(devcolls->device_comm)->context);

@@ -49,7 +49,7 @@ static collet_status copy_out_all(
 	for (uint32_t r = 1; r < hierarchical->size; r++)
 		others[r - 1] = hierarchical->ranks[r].recv + offset;
 	const collet_status status = collet_copy_queue_enqueue(
-		&hierarchical->context->cuda, queue, own, host, bytes, "copying a result to the GPU");
+		&hierarchical->context->gpu->cuda, queue, own, host, bytes, "copying a result to the GPU");
 	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, own, others, hierarchical->size - 1, bytes)
 				   : status;
 }
@@ -115,7 +115,7 @@ static collet_status copy_in_tree(
 	for (uint32_t children = 1; children <= most && status == COLLET_OK; children++)
 		status = reduce_level(hierarchical, queue->stream, children, offset, bytes);
 	return status == COLLET_OK
-		       ? collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, host,
+		       ? collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue, host,
 				 hierarchical->ranks[0].recv + offset, bytes, "copying a host's sum from the GPU")
 		       : status;
 }
@@ -148,7 +148,7 @@ static collet_status copy_out_root(
 	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
 {
 	struct gpu_hierarchical *hierarchical = context;
-	return collet_copy_queue_enqueue(&hierarchical->context->cuda, queue,
+	return collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue,
 		hierarchical->ranks[hierarchical->root].recv + offset, host, bytes, "copying a result to the GPU");
 }
 
@@ -166,7 +166,7 @@ static collet_status copy_in_root(
 		if (hierarchical->ranks[r].recv + offset != source)
 			others[count++] = hierarchical->ranks[r].recv + offset;
 	const collet_status status = collet_copy_queue_enqueue(
-		&hierarchical->context->cuda, queue, host, source, bytes, "copying the root's buffer from the GPU");
+		&hierarchical->context->gpu->cuda, queue, host, source, bytes, "copying the root's buffer from the GPU");
 	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, source, others, count, bytes) : status;
 }
 
@@ -278,11 +278,11 @@ static struct collet_copy_hooks hooks_of(struct gpu_hierarchical *hierarchical, 
 static collet_status find_device_address(struct gpu_hierarchical *hierarchical,
 	const struct collet_copy_stream *copy_stream, const struct collet_gpu_staging *staging)
 {
-	collet_status status = collet_copy_stream_push_context(&hierarchical->context->cuda, copy_stream);
+	collet_status status = collet_copy_stream_push_context(&hierarchical->context->gpu->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_gpu_staging_device_address(staging, &hierarchical->device_address);
-	collet_copy_stream_pop_context(&hierarchical->context->cuda);
+	collet_copy_stream_pop_context(&hierarchical->context->gpu->cuda);
 	return status;
 }
 

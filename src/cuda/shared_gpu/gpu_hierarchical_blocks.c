@@ -1,5 +1,5 @@
-/* Collectives with one block per rank. The host's memory has all blocks in the layout of the leader's buffer. In a
- * v-form, other ranks may have other displacements. */
+/* Collectives with a block for each rank. The host's memory has all blocks as the leader's buffer has them; in a v-form
+ * other ranks may have them at other places. */
 #include "cuda/shared_gpu/gpu_hierarchical_internal.h"
 
 static const char copying_out[] = "copying a result to the GPU";
@@ -15,15 +15,15 @@ const char *gpu_hierarchical_blocks_differ(const struct gpu_hierarchical *hierar
 	return NULL;
 }
 
-/* Returns the offset of `rank`'s block in a local rank's buffer, in bytes. */
+/* Where a rank of this host has a rank's block, in bytes. */
 static size_t block_offset(const struct gpu_hierarchical *hierarchical, uint32_t local_rank, uint32_t rank)
 {
 	const uint64_t *displacements = hierarchical->ranks[local_rank].result.displacements;
-	const bool has_lists = hierarchical->shape.result.counts != NULL;
-	return (has_lists ? displacements[rank] : rank * hierarchical->shape.count) * hierarchical->element_bytes;
+	const bool listed = hierarchical->shape.result.counts != NULL;
+	return (listed ? displacements[rank] : rank * hierarchical->shape.count) * hierarchical->element_bytes;
 }
 
-/* Returns the member with this rank; size if it is on another host. */
+/* A rank's place on this host; size: it is on another. */
 static uint32_t local_rank_of(const struct gpu_hierarchical *hierarchical, uint32_t rank)
 {
 	uint32_t local_rank = 0;
@@ -32,14 +32,14 @@ static uint32_t local_rank_of(const struct gpu_hierarchical *hierarchical, uint3
 	return local_rank;
 }
 
-/* A range of bytes in the host's memory: of one block, or of several that are contiguous on all local ranks. */
+/* A run of bytes in the host's memory: of one block, or of several that lie in a row everywhere. */
 struct block_range {
-	uint32_t first_rank; /* rank of its first block */
-	size_t block_offset; /* start of that block */
-	size_t first, end; /* the part that was asked for */
+	uint32_t first_rank; /* whose block is the first */
+	size_t block_offset; /* where that begins */
+	size_t first, end; /* of what is wanted */
 };
 
-/* Finds the next range of blocks of local ranks, or of other hosts' ranks, within these bytes. Continues from *rank. */
+/* The next one of this host's ranks, or of others', that has something of those bytes; from *rank on. */
 static bool next_range(const struct gpu_hierarchical *hierarchical, bool own, size_t offset, size_t bytes,
 	uint32_t *rank, struct block_range *range)
 {
@@ -63,7 +63,7 @@ static bool next_range(const struct gpu_hierarchical *hierarchical, bool own, si
 	return false;
 }
 
-/* Returns where a local rank's buffer has that range. */
+/* Where a rank of this host has that, or is to. */
 static char *result_at(
 	const struct gpu_hierarchical *hierarchical, uint32_t local_rank, const struct block_range *range)
 {
@@ -71,7 +71,7 @@ static char *result_at(
 	       (range->first - range->block_offset);
 }
 
-/* Copies the range to its place on the local ranks from `from` on, where it is not already. */
+/* From there to its place on all ranks of this host from so many on, where it is not yet. */
 static collet_status copy_to_local_ranks(const struct gpu_hierarchical *hierarchical, cu_stream stream,
 	const struct block_range *range, const void *source, uint32_t from)
 {
@@ -94,10 +94,10 @@ collet_status gpu_hierarchical_copy_in_blocks(
 	collet_status status = COLLET_OK;
 	for (uint32_t rank = 0;
 		status == COLLET_OK && next_range(hierarchical, true, offset, bytes, &rank, &range);) {
-		const struct collet_span_plan_rank *sender =
+		const struct collet_span_plan_rank *giver =
 			&hierarchical->ranks[local_rank_of(hierarchical, range.first_rank)];
-		const char *source = sender->send + (range.first - range.block_offset);
-		status = collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, host + (range.first - offset),
+		const char *source = giver->send + (range.first - range.block_offset);
+		status = collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue, host + (range.first - offset),
 			source, range.end - range.first, "copying a rank's block from the GPU");
 		if (status == COLLET_OK)
 			status = copy_to_local_ranks(hierarchical, queue->stream, &range, source, 0);
@@ -114,7 +114,7 @@ collet_status gpu_hierarchical_copy_out_blocks(
 	for (uint32_t rank = 0;
 		status == COLLET_OK && next_range(hierarchical, false, offset, bytes, &rank, &range);) {
 		char *first = result_at(hierarchical, 0, &range);
-		status = collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, first,
+		status = collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue, first,
 			host + (range.first - offset), range.end - range.first, copying_out);
 		if (status == COLLET_OK)
 			status = copy_to_local_ranks(hierarchical, queue->stream, &range, first, 1);
@@ -132,7 +132,7 @@ collet_status gpu_hierarchical_copy_out_own(
 		status == COLLET_OK && next_range(hierarchical, true, offset, bytes, &rank, &range);) {
 		char *to = hierarchical->ranks[local_rank_of(hierarchical, range.first_rank)].recv +
 			   (range.first - range.block_offset);
-		status = collet_copy_queue_enqueue(&hierarchical->context->cuda, queue, to,
+		status = collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue, to,
 			host + (range.first - offset), range.end - range.first, copying_out);
 	}
 	return status;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "cuda/gpu_context.h"
 #include "cuda/path_rules.h"
 #include "cuda/shared_gpu/gpu_hierarchical.h"
 #include "cuda/shared_gpu/shared_gpu.h"
@@ -69,7 +70,7 @@ static collet_status stage(struct collet_request *request, const struct collet_c
 
 static void log_shared_gpu(const collet_comm *comm, bool by_host)
 {
-	const bool one_gpu = collet_shared_gpu_is_single(comm->shared_gpu);
+	const bool one_gpu = collet_shared_gpu_is_single(comm->gpu->shared_gpu);
 	collet_log(&comm->context->engine.log, COLLET_LOG_INFO, "cuda: %u ranks%s %s, %s", comm->local_size,
 		by_host ? " of this host" : "", one_gpu ? "share a GPU" : "have GPUs that the first one's reaches",
 		by_host ? "and go together to other hosts" : "whose collectives rank 0 does in one go");
@@ -79,16 +80,16 @@ collet_status collet_comm_make_shared_gpu(collet_comm *comm)
 {
 	static const struct collet_shared_gpu_events events = { done, stage, collet_gpu_hierarchical_start };
 	const enum collet_shared_gpu_scope fit =
-		comm->context->device.cuda ? collet_shared_gpu_scope_of(&comm->state) : COLLET_SHARED_GPU_NONE;
+		comm->context->gpu->device.cuda ? collet_shared_gpu_scope_of(&comm->state) : COLLET_SHARED_GPU_NONE;
 	const bool by_host = fit == COLLET_SHARED_GPU_PER_HOST;
 	/* Alike on all ranks. A deterministic choice knows no hosts, and no algorithm then does. */
 	comm->has_gpu_leaders = by_host && !comm->context->deterministic;
-	comm->ranks_per_gpu = fit == COLLET_SHARED_GPU_NONE ? 1 : collet_shared_gpu_max_ranks(&comm->state);
+	comm->gpu->ranks_per_gpu = fit == COLLET_SHARED_GPU_NONE ? 1 : collet_shared_gpu_max_ranks(&comm->state);
 	if (fit == COLLET_SHARED_GPU_NONE || (by_host && (!comm->has_gpu_leaders || comm->local_size == 1)))
 		return COLLET_OK;
 	const collet_status status =
-		collet_shared_gpu_create(&comm->shared_gpu, &comm->context->device, &comm->state, &events);
-	if (comm->shared_gpu && comm->local_rank == 0)
+		collet_shared_gpu_create(&comm->gpu->shared_gpu, &comm->context->gpu->device, &comm->state, &events);
+	if (comm->gpu->shared_gpu && comm->local_rank == 0)
 		log_shared_gpu(comm, by_host);
 	return status;
 }
@@ -109,6 +110,6 @@ bool collet_call_may_share_gpu(const collet_comm *comm, const struct collet_call
 {
 	if (comm->has_gpu_leaders && !collet_program_inter_host(call->collective))
 		return false;
-	return comm->shared_gpu && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
+	return comm->gpu->shared_gpu && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
 	       (call->count || call->input);
 }

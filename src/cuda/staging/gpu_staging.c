@@ -39,7 +39,7 @@ void collet_gpu_staging_free(struct collet_gpu_staging *staging)
 {
 	if (!staging)
 		return;
-	struct collet_pinned_pool *pool = &staging->transfer.context->pinned;
+	struct collet_pinned_pool *pool = &staging->transfer.context->gpu->pinned;
 	const bool waited = !staging->handle || staging->method->free(staging->handle);
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
 		if (waited)
@@ -77,7 +77,7 @@ static size_t host_bytes(const struct collet_gpu_staging *staging, const struct 
 /* Host memory for the sides; what overlaps on the GPU overlaps there, but for messages. */
 static collet_status get_host_memory(struct collet_gpu_staging *staging)
 {
-	struct collet_pinned_pool *pool = &staging->transfer.context->pinned;
+	struct collet_pinned_pool *pool = &staging->transfer.context->gpu->pinned;
 	struct collet_gpu_staging_buffer *read = &staging->transfer.buffers[COLLET_SEND_BUFFER],
 		*written = &staging->transfer.buffers[COLLET_RECV_BUFFER];
 	if (staging->method && staging->method->is_zero_copy) {
@@ -156,9 +156,9 @@ static collet_status find_buffers(struct collet_context *context, const char *fu
 			collet_arena_contains(&context->arena, buffers[s].first, buffers[s].bytes, &offset))
 			continue;
 		collet_status status = collet_pointer_attributes_get(
-			&context->cuda, names[s], buffers[s].first, buffers[s].bytes, &attributes);
+			&context->gpu->cuda, names[s], buffers[s].first, buffers[s].bytes, &attributes);
 		if (status == COLLET_OK && attributes.is_device)
-			status = collet_copy_stream_get(&context->copy_streams, &attributes, &found[s].copy_stream);
+			status = collet_copy_stream_get(&context->gpu->copy_streams, &attributes, &found[s].copy_stream);
 		if (status != COLLET_OK) {
 			collet_error_prefix("%s", function);
 			return status;
@@ -232,7 +232,7 @@ collet_status collet_gpu_staging_begin(struct collet_context *context, const cha
 		return status;
 	status = make_handle(*staging);
 	if (status == COLLET_OK && is_copied_whole(*staging, COLLET_SEND_BUFFER))
-		status = copy_in(&context->cuda, &(*staging)->transfer.buffers[COLLET_SEND_BUFFER]);
+		status = copy_in(&context->gpu->cuda, &(*staging)->transfer.buffers[COLLET_SEND_BUFFER]);
 	return status == COLLET_OK ? COLLET_OK : fail(staging, function, status);
 }
 
@@ -241,7 +241,7 @@ collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, str
 	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging)
 {
 	struct collet_gpu_staging *made = calloc(1, sizeof(*made));
-	collet_status status = made ? collet_pinned_acquire(&context->pinned, copy_stream, bytes, &made->blocks[0]) :
+	collet_status status = made ? collet_pinned_acquire(&context->gpu->pinned, copy_stream, bytes, &made->blocks[0]) :
                                       collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
 	if (status != COLLET_OK) {
 		free(made);
@@ -275,10 +275,10 @@ collet_status collet_gpu_staging_device_address(const struct collet_gpu_staging 
 			"%zu bytes cannot be page-locked, by which a kernel reaches memory that is not its GPU's; "
 			"raise the limit of locked memory (ulimit -l)",
 			staging->blocks[0]->bytes);
-	const cu_result result = context->cuda.cuMemHostGetDevicePointer(gpu, staging->blocks[0]->memory, 0);
+	const cu_result result = context->gpu->cuda.cuMemHostGetDevicePointer(gpu, staging->blocks[0]->memory, 0);
 	return result == CU_OK
 		       ? COLLET_OK
-		       : collet_cuda_fail(&context->cuda, result, "finding where the GPU has page-locked memory");
+		       : collet_cuda_fail(&context->gpu->cuda, result, "finding where the GPU has page-locked memory");
 }
 
 struct collet_pipeline *collet_gpu_staging_pipeline(const struct collet_gpu_staging *staging)
@@ -349,7 +349,7 @@ collet_status collet_gpu_staging_begin_on_stream(struct collet_context *context,
 		const struct collet_copy_stream *read = (*staging)->transfer.buffers[COLLET_SEND_BUFFER].copy_stream;
 		const struct collet_copy_stream *copy_stream =
 			read ? read : (*staging)->transfer.buffers[COLLET_RECV_BUFFER].copy_stream;
-		if (!block || collet_pinned_register(&context->pinned, copy_stream, block))
+		if (!block || collet_pinned_register(&context->gpu->pinned, copy_stream, block))
 			continue;
 		status = collet_fail(COLLET_ERR_MEMORY,
 			"%zu bytes cannot be page-locked, which a call on a stream needs; raise the limit of "
@@ -367,7 +367,7 @@ collet_status collet_gpu_staging_begin_on_stream(struct collet_context *context,
 static collet_status enqueue(const struct collet_gpu_staging *staging, cu_stream stream, void *to, const void *from,
 	size_t bytes, const char *what)
 {
-	const struct collet_cuda *cuda = &staging->transfer.context->cuda;
+	const struct collet_cuda *cuda = &staging->transfer.context->gpu->cuda;
 	const cu_result result = cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, what);
 }
@@ -430,7 +430,7 @@ collet_status collet_gpu_staging_end(struct collet_gpu_staging *staging, collet_
 	if (status == COLLET_OK && is_copied_whole(staging, COLLET_RECV_BUFFER)) {
 		if (staging->received)
 			staging->whole.bytes = staging->received->count * staging->element_bytes;
-		status = copy_out(&staging->transfer.context->cuda, written,
+		status = copy_out(&staging->transfer.context->gpu->cuda, written,
 			staging->parts ? staging->parts : &staging->whole, staging->parts ? staging->part_count : 1);
 	}
 	collet_gpu_staging_free(staging);

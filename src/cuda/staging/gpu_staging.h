@@ -6,6 +6,7 @@
 
 #include "api/call.h"
 #include "api/point_to_point.h"
+#include "cuda/driver/copy_stream.h"
 
 /* The caller's buffer of one call: bytes 0, it is not used. */
 struct collet_user_buffer {

@@ -34,7 +34,7 @@ static const char pull_what[] = "copying a message from GPU to GPU";
 
 static collet_status copy_next(struct bounced_buffer *bounced)
 {
-	const struct collet_cuda *cuda = &bounced->context->cuda;
+	const struct collet_cuda *cuda = &bounced->context->gpu->cuda;
 	struct collet_bounce_buffer *bounce_buffer = &bounced->bounce_buffer;
 	const struct collet_range cell = collet_bounce_segment(bounce_buffer, bounce_buffer->started);
 	char *host = (char *)(uintptr_t)cell.first,
@@ -52,7 +52,7 @@ static collet_status progress_copies(struct bounced_buffer *bounced, uint32_t *c
 {
 	struct collet_copy_queue *queue = bounced->queue;
 	collet_status status = collet_copy_queue_poll(
-		&bounced->context->cuda, queue, bounced->is_pulling ? pull_what : bounced->what, copied);
+		&bounced->context->gpu->cuda, queue, bounced->is_pulling ? pull_what : bounced->what, copied);
 	const uint32_t stale = bounced->stale_marks < *copied ? bounced->stale_marks : *copied;
 	bounced->stale_marks -= stale;
 	*copied -= stale;
@@ -73,7 +73,7 @@ static bool is_under_way(const struct bounced_buffer *bounced)
 static void end_pull(struct bounced_buffer *bounced)
 {
 	bounced->is_pulling = false;
-	collet_ipc_cache_release(&bounced->context->device.ipc_cache, bounced->mapping);
+	collet_ipc_cache_release(&bounced->context->gpu->device.ipc_cache, bounced->mapping);
 	bounced->mapping = NULL;
 	collet_bounce_pulled(&bounced->bounce_buffer);
 }
@@ -81,12 +81,12 @@ static void end_pull(struct bounced_buffer *bounced)
 static bool advance(struct collet_bounce_buffer *bounce_buffer)
 {
 	struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
-	const struct collet_cuda *cuda = &bounced->context->cuda;
+	const struct collet_cuda *cuda = &bounced->context->gpu->cuda;
 	uint32_t copied = 0;
 	if (!is_under_way(bounced) && !collet_bounce_may_copy(bounce_buffer))
 		return false;
 	collet_status status = collet_copy_queue_acquire_current(
-		&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
+		&bounced->context->gpu->copy_streams, bounced->copy_stream, &bounced->queue);
 	if (status == COLLET_OK) {
 		status = progress_copies(bounced, &copied);
 		collet_copy_queue_pop_context(cuda, bounced->queue);
@@ -109,7 +109,7 @@ static bool export_buffer(struct collet_bounce_buffer *bounce_buffer, const stru
 	struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	struct collet_context *context = bounced->context;
 	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	if (!collet_ipc_get_export(&context->device, &context->engine, to, &bounced->get_descriptor))
+	if (!collet_ipc_get_export(&context->gpu->device, &context->engine, to, &bounced->get_descriptor))
 		return false;
 	memcpy(bounce_buffer->rts.handle, &bounced->get_descriptor, sizeof(bounced->get_descriptor));
 	return true;
@@ -119,15 +119,15 @@ static void export_again(struct collet_bounce_buffer *bounce_buffer, const struc
 {
 	const struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	collet_ipc_get_reexport(&bounced->context->device, to, &bounced->get_descriptor);
+	collet_ipc_get_reexport(&bounced->context->gpu->device, to, &bounced->get_descriptor);
 }
 
 /* One copy, with a mark behind it. */
 static collet_status begin_pull(struct bounced_buffer *bounced, const char *there, size_t bytes)
 {
-	const struct collet_cuda *cuda = &bounced->context->cuda;
+	const struct collet_cuda *cuda = &bounced->context->gpu->cuda;
 	collet_status status = collet_copy_queue_acquire_current(
-		&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
+		&bounced->context->gpu->copy_streams, bounced->copy_stream, &bounced->queue);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_copy_queue_enqueue(cuda, bounced->queue, bounced->gpu, there, bytes, pull_what);
@@ -143,15 +143,15 @@ static bool abandon_pull(struct bounced_buffer *bounced, collet_status status)
 {
 	struct collet_context *context = bounced->context;
 	const struct collet_request *request = bounced->bounce_buffer.request;
-	const bool waited = collet_copy_queue_release(&context->copy_streams, bounced->queue);
+	const bool waited = collet_copy_queue_release(&context->gpu->copy_streams, bounced->queue);
 	bounced->queue = NULL;
 	if (waited) {
 		collet_log(&context->engine.log, COLLET_LOG_WARN,
 			"cuda: a message of %llu bytes by way of the host: %s",
 			(unsigned long long)request->p2p.message_bytes, collet_last_error());
-		collet_ipc_cache_release(&context->device.ipc_cache, bounced->mapping);
+		collet_ipc_cache_release(&context->gpu->device.ipc_cache, bounced->mapping);
 	} else {
-		context->device.is_leaked = true;
+		context->gpu->device.is_leaked = true;
 		collet_comm_state_end(request->state, status, true, collet_last_error());
 	}
 	bounced->mapping = NULL;
@@ -169,7 +169,7 @@ static bool pull(struct collet_bounce_buffer *bounce_buffer, const uint64_t *whe
 	memcpy(&get_descriptor, where, sizeof(get_descriptor));
 	if (get_descriptor.buffer.bytes < request->p2p.message_bytes)
 		return false;
-	const char *there = collet_ipc_get_map(&context->device, &context->engine, from, bounced->copy_stream,
+	const char *there = collet_ipc_get_map(&context->gpu->device, &context->engine, from, bounced->copy_stream,
 		&get_descriptor, &bounced->mapping, must_resend);
 	if (!there)
 		return false;
@@ -197,13 +197,13 @@ static collet_status make_buffer(struct collet_context *context, const struct co
 		.what = sends ? "copying a message from the GPU" : "copying a message to the GPU" };
 	/* Now, when nothing has been begun that a failure would spoil. */
 	const collet_status status =
-		collet_copy_queue_acquire(&context->copy_streams, buffer->copy_stream, &bounced->queue);
+		collet_copy_queue_acquire(&context->gpu->copy_streams, buffer->copy_stream, &bounced->queue);
 	if (status != COLLET_OK) {
 		free(bounced);
 		return status;
 	}
 	if (pulled) {
-		collet_ipc_get_describe(&context->device, &context->engine, buffer->copy_stream, buffer->allocation,
+		collet_ipc_get_describe(&context->gpu->device, &context->engine, buffer->copy_stream, buffer->allocation,
 			buffer->gpu, buffer->bytes, &bounced->get_descriptor);
 		bounced->bounce_buffer.export_buffer = export_buffer;
 		bounced->bounce_buffer.export_again = export_again;
@@ -221,7 +221,7 @@ static void quiesce_buffer(struct bounced_buffer *bounced)
 		return;
 	bounced->stale_marks = queue->recorded - queue->completed;
 	if (!queue->failed && collet_copy_queue_is_empty(queue)) {
-		(void)collet_copy_queue_release(&bounced->context->copy_streams, queue);
+		(void)collet_copy_queue_release(&bounced->context->gpu->copy_streams, queue);
 		bounced->queue = NULL;
 	}
 }
@@ -230,10 +230,10 @@ static void quiesce_buffer(struct bounced_buffer *bounced)
 static bool free_buffer(struct bounced_buffer *bounced)
 {
 	assert(!bounced->bounce_buffer.request);
-	const bool waited = collet_copy_queue_release(&bounced->context->copy_streams, bounced->queue);
+	const bool waited = collet_copy_queue_release(&bounced->context->gpu->copy_streams, bounced->queue);
 	/* Where nobody knows whether it is read yet, it stays open. */
 	if (waited)
-		collet_ipc_cache_release(&bounced->context->device.ipc_cache, bounced->mapping);
+		collet_ipc_cache_release(&bounced->context->gpu->device.ipc_cache, bounced->mapping);
 	free(bounced);
 	return waited;
 }

@@ -107,14 +107,14 @@ struct copy_visit {
 static collet_status add_copy(void *context, void *to, const void *from, size_t bytes)
 {
 	const struct copy_visit *visit = context;
-	return collet_copy_queue_enqueue(&visit->gpudirect->context->cuda, visit->direction->queue, to, from, bytes,
+	return collet_copy_queue_enqueue(&visit->gpudirect->context->gpu->cuda, visit->direction->queue, to, from, bytes,
 		what[visit->direction - visit->gpudirect->directions]);
 }
 
 /* Between enter and leave. */
 static collet_status issue(struct collet_staging_gpudirect *gpudirect, struct direction *direction)
 {
-	const struct collet_cuda *cuda = &gpudirect->context->cuda;
+	const struct collet_cuda *cuda = &gpudirect->context->gpu->cuda;
 	struct copy_visit visit = { gpudirect, direction };
 	collet_status status = COLLET_OK;
 	while (direction->next && collet_copy_queue_has_room(direction->queue) && status == COLLET_OK) {
@@ -135,10 +135,10 @@ static collet_status issue(struct collet_staging_gpudirect *gpudirect, struct di
 static collet_status progress_direction(
 	struct collet_staging_gpudirect *gpudirect, struct direction *direction, uint32_t *passed)
 {
-	const struct collet_cuda *cuda = &gpudirect->context->cuda;
+	const struct collet_cuda *cuda = &gpudirect->context->gpu->cuda;
 	*passed = 0;
 	collet_status status = collet_copy_queue_acquire_current(
-		&gpudirect->context->copy_streams, gpudirect->copy_stream, &direction->queue);
+		&gpudirect->context->gpu->copy_streams, gpudirect->copy_stream, &direction->queue);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_copy_queue_poll(cuda, direction->queue, what[direction - gpudirect->directions], passed);
@@ -182,7 +182,7 @@ static void quiesce(struct collet_staging_handle *handle)
 		struct direction *direction = &gpudirect->directions[w];
 		if (!direction->queue || direction->queue->failed || !collet_copy_queue_is_empty(direction->queue))
 			continue;
-		(void)collet_copy_queue_release(&gpudirect->context->copy_streams, direction->queue);
+		(void)collet_copy_queue_release(&gpudirect->context->gpu->copy_streams, direction->queue);
 		direction->queue = NULL;
 	}
 }
@@ -194,11 +194,11 @@ static bool free_gpudirect(struct collet_staging_handle *handle)
 	assert(!gpudirect->pipeline.request);
 	bool waited = true;
 	for (int w = 0; w < DIRECTIONS; w++)
-		waited &= collet_copy_queue_release(&gpudirect->context->copy_streams, gpudirect->directions[w].queue);
+		waited &= collet_copy_queue_release(&gpudirect->context->gpu->copy_streams, gpudirect->directions[w].queue);
 	if (waited)
-		collet_pinned_release(&gpudirect->context->pinned, gpudirect->cells);
+		collet_pinned_release(&gpudirect->context->gpu->pinned, gpudirect->cells);
 	else
-		collet_pinned_leak(&gpudirect->context->pinned, gpudirect->cells);
+		collet_pinned_leak(&gpudirect->context->gpu->pinned, gpudirect->cells);
 	collet_pipeline_deinit(&gpudirect->pipeline);
 	free(gpudirect);
 	return true;
@@ -224,7 +224,7 @@ static collet_status make(const struct collet_staging_transfer *transfer, struct
 	/* Now, when nothing has been begun that a failure would spoil. */
 	for (int w = 0; w < DIRECTIONS && status == COLLET_OK; w++)
 		status = collet_copy_queue_acquire(
-			&transfer->context->copy_streams, gpudirect->copy_stream, &gpudirect->directions[w].queue);
+			&transfer->context->gpu->copy_streams, gpudirect->copy_stream, &gpudirect->directions[w].queue);
 	if (status == COLLET_OK)
 		*handle = &gpudirect->handle;
 	else
@@ -243,7 +243,7 @@ static collet_status plan(struct collet_staging_handle *handle, const struct col
 	if (*declined)
 		return COLLET_OK;
 	const collet_status status =
-		collet_pinned_acquire(&gpudirect->context->pinned, gpudirect->copy_stream, cells, &gpudirect->cells);
+		collet_pinned_acquire(&gpudirect->context->gpu->pinned, gpudirect->copy_stream, cells, &gpudirect->cells);
 	if (status == COLLET_OK) {
 		gpudirect->gdr.cells = gpudirect->cells->memory;
 		gpudirect->gdr.cell_bytes = cell;

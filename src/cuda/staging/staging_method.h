@@ -10,6 +10,7 @@
 #ifndef COLLET_CUDA_STAGING_STAGING_METHOD_H
 #define COLLET_CUDA_STAGING_STAGING_METHOD_H
 
+#include "cuda/gpu_context.h"
 #include "cuda/staging/gpu_staging.h"
 
 struct collet_bounce_buffer;

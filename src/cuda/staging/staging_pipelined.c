@@ -41,13 +41,13 @@ static collet_status copy_in_cell(struct collet_staging_pipelined *pipelined, ui
 	if (pipelined->hooks.context)
 		return pipelined->hooks.copy_in(pipelined->hooks.context, pipelined->in.queue, host,
 			(size_t)(range.first - pipelined->pipeline.in.first), range.bytes);
-	return collet_copy_queue_enqueue(&pipelined->context->cuda, pipelined->in.queue, host,
+	return collet_copy_queue_enqueue(&pipelined->context->gpu->cuda, pipelined->in.queue, host,
 		pipelined->in.gpu + (range.first - pipelined->pipeline.in.first), range.bytes, pipelined->in.what);
 }
 
 static collet_status copy_out(struct collet_staging_pipelined *pipelined, size_t first, size_t end)
 {
-	return collet_copy_queue_enqueue(&pipelined->context->cuda, pipelined->out.queue, pipelined->out.gpu + first,
+	return collet_copy_queue_enqueue(&pipelined->context->gpu->cuda, pipelined->out.queue, pipelined->out.gpu + first,
 		pipelined->pipeline.out.first + first, end - first, pipelined->out.what);
 }
 
@@ -82,12 +82,12 @@ static bool is_busy(const struct direction *direction, uint32_t count)
 static collet_status progress_direction(struct collet_staging_pipelined *pipelined, struct direction *direction,
 	const uint32_t *cells, uint32_t count, uint32_t *passed)
 {
-	const struct collet_cuda *cuda = &pipelined->context->cuda;
+	const struct collet_cuda *cuda = &pipelined->context->gpu->cuda;
 	*passed = 0;
 	if (!is_busy(direction, count))
 		return COLLET_OK;
 	collet_status status = collet_copy_queue_acquire_current(
-		&pipelined->context->copy_streams, direction->copy_stream, &direction->queue);
+		&pipelined->context->gpu->copy_streams, direction->copy_stream, &direction->queue);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_copy_queue_poll(cuda, direction->queue, direction->what, passed);
@@ -140,14 +140,14 @@ static collet_status open_direction(struct collet_staging_pipelined *pipelined, 
 	direction->copy_stream = buffer->copy_stream;
 	direction->gpu = buffer->gpu;
 	return buffer->copy_stream ? collet_copy_queue_acquire(
-					     &pipelined->context->copy_streams, buffer->copy_stream, &direction->queue)
+					     &pipelined->context->gpu->copy_streams, buffer->copy_stream, &direction->queue)
 				   : COLLET_OK;
 }
 
 /* false: as of collet_copy_queue_release(). */
 static bool close_direction(struct collet_staging_pipelined *pipelined, struct direction *direction)
 {
-	const bool waited = collet_copy_queue_release(&pipelined->context->copy_streams, direction->queue);
+	const bool waited = collet_copy_queue_release(&pipelined->context->gpu->copy_streams, direction->queue);
 	direction->queue = NULL;
 	return waited;
 }

@@ -21,20 +21,20 @@ static collet_status add_block(struct collet_streams *streams, const struct coll
 	if (!block)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for calls on streams");
 	collet_status status = collet_pinned_acquire(
-		&context->pinned, copy_stream, sizeof(struct collet_stream_flags), &block->memory);
-	if (status == COLLET_OK && !collet_pinned_register(&context->pinned, copy_stream, block->memory))
+		&context->gpu->pinned, copy_stream, sizeof(struct collet_stream_flags), &block->memory);
+	if (status == COLLET_OK && !collet_pinned_register(&context->gpu->pinned, copy_stream, block->memory))
 		status = collet_fail(COLLET_ERR_MEMORY, "%zu bytes cannot be page-locked, which calls on streams need; "
 							"raise the limit of locked memory (ulimit -l)",
 			block->memory->bytes);
 	if (status == COLLET_OK) {
 		const cu_result result =
-			context->cuda.cuMemHostGetDevicePointer(&block->gpu, block->memory->memory, 0);
+			context->gpu->cuda.cuMemHostGetDevicePointer(&block->gpu, block->memory->memory, 0);
 		if (result != CU_OK)
 			status = collet_cuda_fail(
-				&context->cuda, result, "finding where the GPU has page-locked memory");
+				&context->gpu->cuda, result, "finding where the GPU has page-locked memory");
 	}
 	if (status != COLLET_OK) {
-		collet_pinned_release(&context->pinned, block->memory);
+		collet_pinned_release(&context->gpu->pinned, block->memory);
 		free(block);
 		return status;
 	}
@@ -80,7 +80,7 @@ void collet_stream_call_free(struct collet_stream_call *call)
 	struct collet_streams *streams = call->streams;
 	collet_gpu_staging_free(call->staging);
 	if (call->completion_flag.index)
-		collet_shared_gpu_release_flag(streams->comm->shared_gpu, &call->completion_flag);
+		collet_shared_gpu_release_flag(streams->comm->gpu->shared_gpu, &call->completion_flag);
 	call->completion_flag.index = 0;
 	if (call->request) {
 		collet_engine_lock(streams->engine);
@@ -115,7 +115,7 @@ void collet_streams_reap(struct collet_streams *streams)
 		streams->unreleased_count--;
 	}
 	if (streams->has_ipc_hold && !streams->unreleased_count && !streams->captured) {
-		collet_ipc_cache_resume_eviction(&streams->comm->context->device.ipc_cache);
+		collet_ipc_cache_resume_eviction(&streams->comm->context->gpu->device.ipc_cache);
 		streams->has_ipc_hold = false;
 	}
 }
@@ -148,7 +148,7 @@ static collet_status find_copier(struct collet_context *context, struct stream_s
 			"without it",
 			device);
 	attributes.ordinal = device;
-	return collet_copy_stream_get(&context->copy_streams, &attributes, &scope->copy_stream);
+	return collet_copy_stream_get(&context->gpu->copy_streams, &attributes, &scope->copy_stream);
 }
 
 static void leave(struct stream_scope *scope)
@@ -160,10 +160,8 @@ static void leave(struct stream_scope *scope)
 /* The stream's context is the thread's until leave(), and registering memory spoils nobody's capture. */
 static collet_status enter(struct collet_context *context, void *stream, struct stream_scope *scope)
 {
-	const struct collet_cuda *cuda = &context->cuda;
+	const struct collet_cuda *cuda = &context->gpu->cuda;
 	*scope = (struct stream_scope){ .cuda = cuda, .stream = stream, .capture_mode = CU_CAPTURE_MODE_RELAXED };
-	if (!cuda->module)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "how.stream: %s", cuda->unavailable_reason);
 	cu_result result = cuda->cuStreamGetCtx(stream, &scope->context);
 	if (result == CU_OK)
 		result = cuda->cuCtxPushCurrent(scope->context);
@@ -224,7 +222,7 @@ static collet_status enqueue(const struct stream_scope *scope, struct collet_str
 {
 	struct collet_streams *streams = call->streams;
 	if (!streams->has_ipc_hold)
-		collet_ipc_cache_pause_eviction(&streams->comm->context->device.ipc_cache);
+		collet_ipc_cache_pause_eviction(&streams->comm->context->gpu->device.ipc_cache);
 	streams->has_ipc_hold = true;
 	collet_status status = collet_stream_call_add(call);
 	if (status != COLLET_OK) {
@@ -314,14 +312,14 @@ static collet_status describe_for_leader(
 	call->is_for_leader = true;
 	call->gpu_buffers.function = function;
 	call->gpu_buffers.scale = how->scale;
-	collet_shared_gpu_claim_flag(comm->shared_gpu, &call->completion_flag);
+	collet_shared_gpu_claim_flag(comm->gpu->shared_gpu, &call->completion_flag);
 	if (call->completion_flag.index) {
 		call->gpu_buffers.flag = call->completion_flag.index;
 		call->done_flag = call->completion_flag.host;
 		call->done = call->completion_flag.gpu;
 		atomic_store_explicit(call->done_flag, 0, memory_order_relaxed);
 	}
-	return collet_shared_gpu_locate(comm->shared_gpu, &call->gpu_buffers);
+	return collet_shared_gpu_locate(comm->gpu->shared_gpu, &call->gpu_buffers);
 }
 
 collet_status collet_stream_enqueue_collective(collet_comm *comm, struct collet_call_arguments *arguments,

@@ -58,7 +58,7 @@ void collet_streams_poll_completions(struct collet_streams *streams, bool ended)
 	streams->next_poll_ns = any ? now + POLL_NS : 0;
 	if (!any)
 		return;
-	collet_shared_gpu_check_fault(streams->comm->shared_gpu);
+	collet_shared_gpu_check_fault(streams->comm->gpu->shared_gpu);
 	if (!function)
 		return;
 	char sentence[256];

@@ -2,6 +2,7 @@
 #ifndef COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 #define COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 
+#include "cuda/gpu_context.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/stream/stream_call.h"
 

@@ -23,7 +23,7 @@ struct context_health {
 static bool is_broken(const struct collet_streams *streams, const struct collet_copy_stream *copy_stream,
 	struct context_health *health)
 {
-	const struct collet_cuda *cuda = &streams->comm->context->cuda;
+	const struct collet_cuda *cuda = &streams->comm->context->gpu->cuda;
 	if (health->last_stream == copy_stream)
 		return health->is_broken;
 	cu_result result = collet_cuda_push_context(cuda, copy_stream->context);
@@ -116,9 +116,9 @@ static bool some_are_leaked(struct collet_streams *streams)
 
 static void free_streams(struct collet_streams *streams)
 {
-	struct collet_pinned_pool *pool = &streams->comm->context->pinned;
+	struct collet_pinned_pool *pool = &streams->comm->context->gpu->pinned;
 	if (streams->has_ipc_hold)
-		collet_ipc_cache_resume_eviction(&streams->comm->context->device.ipc_cache);
+		collet_ipc_cache_resume_eviction(&streams->comm->context->gpu->device.ipc_cache);
 	for (struct collet_captured_calls *captured = streams->captured, *next; captured; captured = next) {
 		next = captured->next;
 		for (size_t i = 0; i < captured->count; i++)
@@ -148,7 +148,7 @@ static void free_streams(struct collet_streams *streams)
 static void unlink_streams(struct collet_streams *streams)
 {
 	collet_engine_lock(streams->engine);
-	struct collet_streams **at = &streams->comm->context->streams;
+	struct collet_streams **at = &streams->comm->context->gpu->streams;
 	while (*at != streams)
 		at = &(*at)->next_in_context;
 	*at = streams->next_in_context;
@@ -178,14 +178,14 @@ static void log_leaked(const struct collet_streams *streams, bool faulted, bool 
 /* What is not freed stays the context's: streams that come to their calls yet ring, and are let go of. */
 bool collet_streams_free(collet_comm *comm)
 {
-	struct collet_streams *streams = comm->streams;
+	struct collet_streams *streams = comm->gpu->streams;
 	bool faulted;
 	if (!streams)
 		return true;
 	const bool released = wait_all_released(streams, &faulted);
 	collet_streams_stop(streams);
 	const bool leaked = released && some_are_leaked(streams);
-	comm->streams = NULL;
+	comm->gpu->streams = NULL;
 	if (released && !leaked && !faulted) {
 		unlink_streams(streams);
 		free_streams(streams);

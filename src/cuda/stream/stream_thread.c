@@ -219,7 +219,7 @@ static void sleep_until_rung(struct collet_streams *streams)
 static void *run(void *context)
 {
 	struct collet_streams *streams = context;
-	(void)collet_cuda_relax_capture(&streams->comm->context->cuda);
+	(void)collet_cuda_relax_capture(&streams->comm->context->gpu->cuda);
 	/* What is active when it is to stop has been torn down. */
 	while (!atomic_load_explicit(&streams->is_stopping, memory_order_seq_cst) || streams->active) {
 		streams->doorbells_seen = atomic_load_explicit(&streams->doorbells, memory_order_seq_cst);
@@ -258,14 +258,14 @@ static bool all_started(const struct collet_streams *streams)
 static bool may_continue(void *context)
 {
 	const struct wait_until *until = context;
-	return all_started(until->comm->streams) || collet_clock_ns() >= until->deadline ||
+	return all_started(until->comm->gpu->streams) || collet_clock_ns() >= until->deadline ||
 		atomic_load_explicit(&until->comm->state.end_status, memory_order_acquire) != COLLET_OK;
 }
 
 collet_status collet_streams_wait_started(collet_comm *comm, const char *function, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
-	struct collet_streams *streams = comm->streams;
+	struct collet_streams *streams = comm->gpu->streams;
 	if (!streams || all_started(streams))
 		return COLLET_OK;
 	const int64_t timeout = collet_call_timeout(comm, how ? how : &default_how), now = collet_clock_ns();
@@ -286,7 +286,7 @@ collet_status collet_streams_wait_started(collet_comm *comm, const char *functio
 static bool has_drained(void *context)
 {
 	const struct wait_until *until = context;
-	const struct collet_streams *streams = until->comm->streams;
+	const struct collet_streams *streams = until->comm->gpu->streams;
 	if (collet_clock_ns() >= until->deadline || has_ended(streams))
 		return true;
 	for (const struct collet_stream_call *call = streams->active; call; call = call->next)
@@ -298,8 +298,8 @@ static bool has_drained(void *context)
 void collet_streams_drain(collet_comm *comm)
 {
 	struct wait_until until = { comm, collet_clock_ns() + COLLET_STREAMS_RELEASE_TIMEOUT_NS };
-	if (comm->streams)
-		collet_engine_wait(comm->streams->engine, has_drained, &until);
+	if (comm->gpu->streams)
+		collet_engine_wait(comm->gpu->streams->engine, has_drained, &until);
 }
 
 /* ---- Beginning and end ---- */
@@ -316,7 +316,7 @@ static collet_status start_thread(struct collet_streams *streams)
 
 collet_status collet_streams_get(collet_comm *comm, struct collet_streams **streams)
 {
-	*streams = comm->streams;
+	*streams = comm->gpu->streams;
 	if (*streams)
 		return COLLET_OK;
 	struct collet_streams *made = calloc(1, sizeof(*made));
@@ -342,16 +342,16 @@ collet_status collet_streams_get(collet_comm *comm, struct collet_streams **stre
 		return status;
 	}
 	collet_engine_lock(made->engine);
-	made->next_in_context = comm->context->streams;
-	comm->context->streams = made;
+	made->next_in_context = comm->context->gpu->streams;
+	comm->context->gpu->streams = made;
 	collet_engine_unlock(made->engine);
-	*streams = comm->streams = made;
+	*streams = comm->gpu->streams = made;
 	return COLLET_OK;
 }
 
 void collet_streams_close(collet_comm *comm)
 {
-	struct collet_streams *streams = comm->streams;
+	struct collet_streams *streams = comm->gpu->streams;
 	if (!streams)
 		return;
 	atomic_store_explicit(&streams->is_closing, true, memory_order_seq_cst);

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include <collet/cuda.h>
-
 #include "api/comm.h"
 #include "gpu.h"
 
@@ -25,7 +24,7 @@ struct allocator {
 
 static const struct collet_cuda *cuda_of(const struct gpu *gpu)
 {
-	return &gpu->rank->comm->context->cuda;
+	return &gpu->rank->comm->context->gpu->cuda;
 }
 
 static bool get_allocated(struct gpu *gpu, cu_pointer at, struct buffer *buffer)
@@ -131,7 +130,7 @@ static void one_after_the_other(struct rank *rank)
 	cu_pointer at = 0;
 	if (!gpu_start(&gpu, rank) || !rank_create(rank))
 		return;
-	const struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
+	const struct collet_ipc_cache *opened = &rank->comm->context->gpu->device.ipc_cache;
 	rank_check(rank, cuda_of(&gpu)->cuMemAddressReserve(&at, UNITS * UNIT, 0, 0, 0) == CU_OK, "no addresses");
 	for (uint32_t round = 0; round < ROUNDS && !rank->report->failed; round++) {
 		struct buffer buffer = { .program = &gpu.program, .gpu = true,

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "api/comm.h"
+#include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/device_collective_internal.h"
 #include "cuda/peer_gpus/internal.h"
 #include "program.h"
@@ -75,7 +75,7 @@ static void create(struct rank *rank)
 		return;
 	read_log(log, text, sizeof(text));
 	check_log(rank, row, text);
-	rank_check(rank, !rank->comm->shared_gpu == !!row->astray, "the ranks rely on it, or not");
+	rank_check(rank, !rank->comm->gpu->shared_gpu == !!row->astray, "the ranks rely on it, or not");
 	add_up(rank, &program);
 	rank_destroy(rank);
 	rank_check(rank, program_end(&program), "another context is current than before");
@@ -178,8 +178,8 @@ static void write_astray(struct rank *rank)
 		    "no GPU") ||
 		!rank_ok(rank, collet_comm_create(&before, &options), "a communicator") ||
 		!rank_check(rank,
-			before->device_collectives &&
-				describe(row, &before->device_collectives->device_comm->window, astray),
+			before->gpu->device_collectives &&
+				describe(row, &before->gpu->device_collectives->device_comm->window, astray),
 			"its windows"))
 		return;
 	rank_ok(rank, collet_comm_destroy(&before), "destroying it");
@@ -192,7 +192,7 @@ static void write_astray(struct rank *rank)
 		return;
 	read_log(log, text, sizeof(text));
 	check_complaint(rank, row, text);
-	rank_check(rank, !rank->comm->device_collectives && !rank->comm->shared_gpu, "%s: the ranks rely on it",
+	rank_check(rank, !rank->comm->gpu->device_collectives && !rank->comm->gpu->shared_gpu, "%s: the ranks rely on it",
 		row->name);
 	add_up(rank, &program);
 	rank_check(rank, rank_sent(rank).messages > 0, "%s: no messages", row->name);

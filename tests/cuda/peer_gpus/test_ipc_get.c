@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 #include <collet/cuda.h>
-
 #include "api/comm.h"
 #include "core/clock.h"
 #include "gpu.h"
@@ -136,7 +135,7 @@ static void pass_many(struct rank *rank)
 	struct buffer sent[BUFFERS];
 	if (!start(&gpu, rank))
 		return;
-	struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
+	struct collet_ipc_cache *opened = &rank->comm->context->gpu->device.ipc_cache;
 	opened->max_count = MOST;
 	for (int b = 0; b < BUFFERS; b++)
 		if (!rank_check(rank, buffer_make(&sent[b], &gpu.program, true, 2 << 20), "a buffer"))
@@ -165,7 +164,7 @@ static void lose_descriptors(struct rank *rank)
 	void *memory = NULL;
 	if (!start(&gpu, rank) || !rank_ok(rank, collet_mem_alloc_device(rank->comm, &memory, BYTES), "memory"))
 		return;
-	struct collet_ipc_cache *opened = &rank->comm->context->device.ipc_cache;
+	struct collet_ipc_cache *opened = &rank->comm->context->gpu->device.ipc_cache;
 	struct buffer sent = { .program = &gpu.program, .gpu = true, .first = memory, .bytes = BYTES };
 	rank_doing(rank, "at first");
 	pass_right(&gpu, &sent, 5, BYTES - 5, 1, true);

@@ -129,7 +129,7 @@ static void go_without(struct rank *rank)
 		setenv("FAKE_CUDA_WITHOUT", "peer access", 1);
 	if (!hosts_begin(&gpu, rank) || !make(&gpu, &buffer, false))
 		return;
-	rank_check(rank, !rank->comm->shared_gpu == apart, "the host's ranks go together, or not");
+	rank_check(rank, !rank->comm->gpu->shared_gpu == apart, "the host's ranks go together, or not");
 	read_log(log, text, sizeof(text));
 	rank_check(rank,
 		!strstr(text, "collectives of this host's ranks, on several GPUs, go by way of the host") ==
