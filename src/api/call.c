@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/cpu.h"
-#include "cuda/staging/gpu_staging.h"
 #include "engine/call_class.h"
 #include "engine/lock.h"
 
@@ -49,10 +48,10 @@ static collet_status complete_and_unlock(struct collet_request **request)
 	ended->staging = NULL;
 	*request = NULL;
 	if (staging)
-		collet_gpu_staging_stop(staging);
+		collet_offload->staging_stop(staging);
 	const collet_status status = complete(ended);
 	collet_engine_unlock(engine);
-	return collet_gpu_staging_end(staging, status);
+	return staging ? collet_offload->staging_end(staging, status) : status;
 }
 
 collet_status collet_call_complete(struct collet_request **request)

@@ -5,17 +5,16 @@
 #define COLLET_API_CALL_H
 
 #include "api/comm.h"
-
-struct collet_path_query;
+#include "api/offload.h"
 
 struct collet_call_arguments {
-	const char *function;                /* static, for error sentences */
+	const char *function; /* static, for error sentences */
 	enum collet_collective collective;
 	const void *send;
 	void *recv;
 	uint64_t count;
 	collet_dtype dtype;
-	collet_op op;                        /* COLLET_OP_COUNT if it does not reduce */
+	collet_op op; /* COLLET_OP_COUNT if it does not reduce */
 	uint32_t root;
 	const struct collet_partition *input, *result; /* of v-forms: VECTOR, or an own block; else NULL */
 };

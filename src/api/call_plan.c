@@ -4,15 +4,6 @@
 
 #include "api/call.h"
 #include "core/types.h"
-#include "cuda/path_rules.h"
-#include "engine/channel.h"
-#include "engine/comm_state.h"
-#include "engine/fast_path.h"
-#include "engine/plan_key.h"
-#include "engine/recorder.h"
-#include "engine/request.h"
-#include "engine/task.h"
-#include "selection/choice.h"
 
 static bool reserved_is_zero(const collet_how *how)
 {
@@ -91,7 +82,7 @@ struct collet_choice_basis collet_call_choice_basis(
 	const collet_comm *comm, const struct collet_path_query *query, bool is_vector)
 {
 	if (comm->gpu)
-		return collet_path_choice_basis(comm, query, is_vector);
+		return collet_offload->choice_basis(comm, query, is_vector);
 	return (struct collet_choice_basis){ .inputs = &comm->inputs, .table = &comm->table };
 }
 

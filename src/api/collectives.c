@@ -2,8 +2,6 @@
 #include <string.h>
 
 #include "api/call.h"
-#include "cuda/call_path.h"
-#include "engine/comm_state.h"
 
 /* ---- Checks ---- */
 
@@ -74,10 +72,11 @@ static collet_status dispatch(collet_comm *comm, struct collet_call_arguments *c
 	struct byte_range recv, const struct collet_partition *vector, const collet_how *how)
 {
 	if (!comm->gpu)
-		return how && how->stream ? collet_refuse_stream(comm, call->function) : collet_call_run(comm, call, how);
+		return how && how->stream ? collet_refuse_stream(comm, call->function)
+					  : collet_call_run(comm, call, how);
 	struct collet_checked_call checked = { .arguments = call,
 		.buffers = { { send.first, send.bytes }, { recv.first, recv.bytes } }, .vector = vector, .how = how };
-	return collet_call_dispatch(comm, &checked);
+	return collet_offload->collective(comm, &checked);
 }
 
 /* Where in-place means that one buffer is a block of the other. */
@@ -93,9 +92,8 @@ ALWAYS_INLINE bool is_repeat(
 	const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
 {
 	const struct collet_cached_call *cached = &comm->cached_call;
-	if (!cached->request || cached->count != call->count ||
-		cached->collective != call->collective || cached->dtype != call->dtype || cached->op != call->op ||
-		cached->root != call->root)
+	if (!cached->request || cached->count != call->count || cached->collective != call->collective ||
+		cached->dtype != call->dtype || cached->op != call->op || cached->root != call->root)
 		return false;
 	const struct byte_range send = { call->send, cached->send_bytes }, recv = { call->recv, cached->recv_bytes };
 	if ((send.bytes && !send.first) || (recv.bytes && !recv.first))
@@ -195,55 +193,55 @@ static bool is_root(const collet_comm *comm, uint32_t root)
 collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	collet_op op, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL};
+	struct collet_call_arguments call = { "collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0,
+		NULL, NULL };
 	return run(comm, &call, all_of(count), all_of(count), SAME, how);
 }
 
 collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	collet_op op, uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL};
+	struct collet_call_arguments call = { "collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL,
+		NULL };
 	return run(comm, &call, all_of(count), some_of(count, is_root(comm, root)), SAME, how);
 }
 
 collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = {"collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype,
-		COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = { "collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL };
 	return run(comm, &call, some_of(count, is_root(comm, root)), all_of(count), SAME, how);
 }
 
 collet_status collet_barrier(collet_comm *comm, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL};
+	struct collet_call_arguments call = { "collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8,
+		COLLET_OP_COUNT, 0, NULL, NULL };
 	return run(comm, &call, unused, unused, SAME, how);
 }
 
 collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
+	struct collet_call_arguments call = { "collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype,
+		COLLET_OP_COUNT, 0, NULL, NULL };
 	return run(comm, &call, all_of(count), all_of(saturating_product(count, comm_size(comm))), SEND_IN_RECV, how);
 }
 
 collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	collet_op op, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL};
+	struct collet_call_arguments call = { "collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype,
+		op, 0, NULL, NULL };
 	return run(comm, &call, all_of(saturating_product(count, comm_size(comm))), all_of(count), RECV_IN_SEND, how);
 }
 
 collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = { "collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT,
+		root, NULL, NULL };
 	const struct extent receives = some_of(saturating_product(count, comm_size(comm)), is_root(comm, root));
 	return run(comm, &call, all_of(count), receives, SEND_IN_RECV, how);
 }
@@ -251,8 +249,8 @@ collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uin
 collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = { "collet_scatter", COLLET_SCATTER, send, recv, count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL };
 	const struct extent sends = some_of(saturating_product(count, comm_size(comm)), is_root(comm, root));
 	return run(comm, &call, sends, all_of(count), RECV_IN_SEND, how);
 }
@@ -260,8 +258,8 @@ collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, ui
 collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
+	struct collet_call_arguments call = { "collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype,
+		COLLET_OP_COUNT, 0, NULL, NULL };
 	const uint64_t all = saturating_product(count, comm_size(comm));
 	return run(comm, &call, all_of(all), all_of(all), SAME, how);
 }
@@ -384,8 +382,8 @@ collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t se
 	const collet_status status = check_own_count(comm, "collet_allgatherv", "send_count", send_count, counts);
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = {"collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype,
-		COLLET_OP_COUNT, 0, NULL, NULL};
+	struct collet_call_arguments call = { "collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype,
+		COLLET_OP_COUNT, 0, NULL, NULL };
 	struct v_buffer from = { .is_used = true, .own_count = send_count };
 	struct v_buffer to = { .is_used = true, .is_vector = true, .counts = counts, .displacements = displacements };
 	return run_vector(comm, &call, &from, &to, how);
@@ -399,8 +397,8 @@ collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_
 		root_here ? check_own_count(comm, "collet_gatherv", "send_count", send_count, counts) : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = {"collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype,
-		COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = { "collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL };
 	struct v_buffer from = { .is_used = true, .own_count = send_count };
 	struct v_buffer to = {
 		.is_used = root_here, .is_vector = true, .counts = counts, .displacements = displacements
@@ -417,8 +415,8 @@ collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_
 		root_here ? check_own_count(comm, "collet_scatterv", "recv_count", recv_count, counts) : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = {"collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype,
-		COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = { "collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL };
 	struct v_buffer from = {
 		.is_used = root_here, .is_vector = true, .counts = counts, .displacements = displacements
 	};
@@ -430,8 +428,8 @@ collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64
 	const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts, const uint64_t *recv_displacements,
 	collet_dtype dtype, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
+	struct collet_call_arguments call = { "collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype,
+		COLLET_OP_COUNT, 0, NULL, NULL };
 	struct v_buffer from = {
 		.is_used = true, .is_vector = true, .counts = send_counts, .displacements = send_displacements
 	};

@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "api/comm.h"
-#include "cuda/gpu_context.h"
-#include "cuda/peer_gpus/device_collective.h"
-#include "cuda/staging/gpu_staging.h"
+#include "api/offload.h"
 #include "engine/lock.h"
 
 /* ---- Making ---- */
@@ -75,12 +73,13 @@ static void tear_down(struct collet_comm *comm)
 	struct collet_engine *engine = &comm->context->engine;
 	collet_engine_lock(engine);
 	if (comm->gpu)
-		collet_gpu_comm_abort(comm);
+		collet_offload->comm_abort(comm);
 	collet_comm_state_tear_down(&comm->state);
 	for (struct collet_request *request = comm->state.all_requests; request; request = request->next_allocated) {
-		if (request->staging)
-			collet_gpu_staging_stop(request->staging);
-		(void)collet_gpu_staging_end(request->staging, COLLET_ERR_ABORTED);
+		if (!request->staging)
+			continue;
+		collet_offload->staging_stop(request->staging);
+		(void)collet_offload->staging_end(request->staging, COLLET_ERR_ABORTED);
 		request->staging = NULL;
 	}
 	for (struct collet_comm_state **at = &engine->all_states; *at; at = &(*at)->next_in_all) {
@@ -120,14 +119,15 @@ collet_status collet_comm_make(
 	collet_engine_lock(&context->engine);
 	collet_connections_add(&comm->state);
 	collet_engine_unlock(&context->engine);
-	status = collet_gpu_comm_open(comm);
+	if (collet_offload)
+		status = collet_offload->comm_open(comm);
 	if (status != COLLET_OK) {
 		char sentence[COLLET_ERROR_BYTES];
 		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 		collet_comm_state_end(&comm->state, status, true, sentence);
 		tear_down(comm);
 		if (comm->gpu)
-			(void)collet_gpu_comm_close(comm);
+			(void)collet_offload->comm_close(comm);
 		free_comm(comm);
 		return collet_fail_copy(status, sentence);
 	}
@@ -208,7 +208,7 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 			"collet_comm_destroy() works here. Create a communicator after the fork",
 			function);
 	if (comm->gpu)
-		collet_device_collectives_check_errors(comm);
+		collet_offload->comm_check(comm);
 	const enum collet_status ended =
 		(enum collet_status)atomic_load_explicit(&comm->state.end_status, memory_order_acquire);
 	if (ended != COLLET_OK)
@@ -317,7 +317,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 	if (collet_context_forked(context)) {
 		collet_connections_atfork_child(&closing->state);
 		if (closing->gpu)
-			collet_gpu_comm_forget(closing);
+			collet_offload->comm_forget(closing);
 	} else {
 		if (!try_enter(closing)) {
 			collet_comm_abort(closing); /* wakes the thread that is inside */
@@ -325,9 +325,9 @@ collet_status collet_comm_destroy(collet_comm **comm)
 				sched_yield();
 		}
 		if (closing->gpu)
-			collet_gpu_comm_drain(closing);
+			collet_offload->comm_drain(closing);
 		tear_down(closing);
-		if (closing->gpu && !collet_gpu_comm_close(closing))
+		if (closing->gpu && !collet_offload->comm_close(closing))
 			atomic_store_explicit(&context->is_leaked, true, memory_order_relaxed);
 	}
 	free_comm(closing);
@@ -341,7 +341,7 @@ collet_status collet_comm_error(collet_comm *comm)
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_error: the communicator is NULL");
 	if (comm->gpu)
-		collet_device_collectives_check_errors(comm);
+		collet_offload->comm_check(comm);
 	return collet_comm_ended(comm);
 }
 

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "api/context.h"
+#include "api/offload.h"
 #include "bootstrap/identity.h"
 #include "core/config.h"
-#include "cuda/gpu_context.h"
 #include "selection/tuning_file.h"
 
 /* A page that a fork fills with zeros in the child: noticing a fork costs one load. */
@@ -272,6 +272,20 @@ static collet_status open_transports(struct collet_context *context)
 		&context->peer_info);
 }
 
+static collet_status open_gpu(struct collet_context *context)
+{
+	if (collet_offload)
+		return collet_offload->context_open(context);
+	snprintf(context->no_gpu_reason, sizeof(context->no_gpu_reason),
+		"this library was built without support for GPUs (-Dcuda=disabled)");
+	return COLLET_OK;
+}
+
+static bool close_gpu(struct collet_context *context, bool is_forked)
+{
+	return !context->gpu || collet_offload->context_close(context, is_forked);
+}
+
 /* What this rank has been told, and what its machine is. */
 static collet_status read_local(struct collet_context *context, const collet_options *options, bool *progress_thread)
 {
@@ -297,7 +311,7 @@ static collet_status open_local(struct collet_context *context)
 	status = collet_arena_init(&context->arena, 0);
 	if (status != COLLET_OK)
 		goto err_engine;
-	status = collet_gpu_context_open(context);
+	status = open_gpu(context);
 	if (status != COLLET_OK)
 		goto err_arena;
 	engine->transports = &context->transports;
@@ -307,7 +321,7 @@ static collet_status open_local(struct collet_context *context)
 	return COLLET_OK;
 
 err_arena:
-	(void)collet_gpu_context_close(context, false);  /* nothing has been given to a GPU yet */
+	(void)close_gpu(context, false); /* nothing has been given to a GPU yet */
 	collet_arena_deinit(&context->arena);
 err_engine:
 	collet_engine_deinit(engine);
@@ -318,7 +332,7 @@ err_engine:
 static void close_local(struct collet_context *context)
 {
 	collet_transports_close(&context->transports, false);
-	(void)collet_gpu_context_close(context, false);
+	(void)close_gpu(context, false);
 	collet_arena_deinit(&context->arena);
 	collet_engine_deinit(&context->engine);
 }
@@ -436,7 +450,7 @@ void collet_context_release(struct collet_context *context)
 	}
 	collet_transports_close(&context->transports, forked);
 	/* Relaxed: ordered by the count of users. */
-	if (atomic_load_explicit(&context->is_leaked, memory_order_relaxed) || !collet_gpu_context_close(context, forked)) {
+	if (atomic_load_explicit(&context->is_leaked, memory_order_relaxed) || !close_gpu(context, forked)) {
 		leak(context);
 		return;
 	}

@@ -14,8 +14,8 @@
 
 /* What rank 0 decides for all, beside the cards. */
 struct collet_agreement {
-	uint64_t session;            /* id of the first communicator; others' are derived */
-	uint32_t link_count;         /* of rank 0's tuning, which follow; 0: the built-in ones */
+	uint64_t session;    /* id of the first communicator; others' are derived */
+	uint32_t link_count; /* of rank 0's tuning, which follow; 0: the built-in ones */
 	uint32_t reserved0;
 };
 
@@ -36,17 +36,17 @@ struct collet_context {
 	struct collet_launch launch;
 	struct collet_bootstrap bootstrap;
 	struct collet_agreement agreement;
-	collet_link_cost *links;     /* the tuning: link_count of them */
+	collet_link_cost *links; /* the tuning: link_count of them */
 	uint32_t link_count;
 	collet_link_cost fixed_link; /* what a deterministic choice is made by */
 	struct collet_arena arena;
 	struct collet_transport_set transports;
 	struct collet_registry registry;
-	struct collet_gpu_context *gpu; /* owned by src/cuda; NULL if no GPU can be used */
-	char no_gpu_reason[160];     /* why gpu is NULL, for people */
+	struct collet_gpu_context *gpu;    /* owned by src/cuda; NULL if no GPU can be used */
+	char no_gpu_reason[160];           /* why gpu is NULL, for people */
 	struct collet_peer_info peer_info; /* this rank's own, until the table is there */
-	atomic_uint users;           /* communicators */
-	atomic_bool is_leaked;       /* GPUs may still use its memory when they are gone */
+	atomic_uint users;                 /* communicators */
+	atomic_bool is_leaked;             /* GPUs may still use its memory when they are gone */
 	struct collet_context *next_leaked;
 	const unsigned char *fork_mark; /* 1; 0 in a forked child: one page that a fork wipes */
 	bool deterministic;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "api/comm.h"
-#include "cuda/device_memory.h"
+#include "api/offload.h"
 #include "engine/lock.h"
 
 static collet_status check(const collet_comm *comm, const char *function)
@@ -45,9 +45,8 @@ collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t b
 	if (!memory)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_alloc_device: memory is NULL");
 	if (!comm->context->gpu)
-		return collet_fail(
-			COLLET_ERR_UNSUPPORTED, "collet_mem_alloc_device: %s", comm->context->no_gpu_reason);
-	status = collet_device_memory_alloc(comm->context, memory, bytes);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_mem_alloc_device: %s", comm->context->no_gpu_reason);
+	status = collet_offload->mem_alloc(comm->context, memory, bytes);
 	if (status != COLLET_OK)
 		collet_error_prefix("collet_mem_alloc_device");
 	return status;
@@ -72,7 +71,7 @@ collet_status collet_mem_free(collet_comm *comm, void *memory)
 	collet_status status = check(comm, "collet_mem_free");
 	if (status != COLLET_OK || !memory)
 		return status;
-	if (comm->context->gpu && collet_device_memory_free(comm->context, memory, &status))
+	if (comm->context->gpu && collet_offload->mem_free(comm->context, memory, &status))
 		return status;
 	if (in_use(comm->context, memory))
 		return collet_fail(
@@ -124,7 +123,7 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1};
 	bool is_gpu = false;
 	if (context->gpu)
-		status = collet_device_memory_register(context, memory, bytes, &is_gpu);
+		status = collet_offload->mem_register(context, memory, bytes, &is_gpu);
 	if (status == COLLET_OK && !is_gpu)
 		status = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
 	if (status != COLLET_OK)

@@ -1,7 +1,6 @@
 /* The public point-to-point calls. */
-#include "api/call.h"
 #include "api/point_to_point.h"
-#include "cuda/gpu_call.h"
+#include "api/call.h"
 #include "engine/lock.h"
 
 static collet_status check_op(
@@ -123,7 +122,7 @@ static collet_status run_and_unlock(collet_comm *comm, const struct collet_p2p_o
 		collet_p2p_ops_start(comm, ops, count, dtype, collet_call_timeout(comm, how));
 	if (!request) {
 		collet_engine_unlock(engine);
-		return collet_gpu_staging_end(staging, COLLET_ERR_MEMORY);
+		return staging ? collet_offload->staging_end(staging, COLLET_ERR_MEMORY) : COLLET_ERR_MEMORY;
 	}
 	request->staging = staging;
 	return collet_call_wait_or_return(request, how);
@@ -143,7 +142,7 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 		status = check_op(comm, function, &ops[i], dtype);
 	struct collet_gpu_staging *staging = NULL;
 	if (status == COLLET_OK && comm->gpu)
-		status = collet_gpu_p2p(comm, function, ops, count, dtype, how, &staging);
+		status = collet_offload->p2p(comm, function, ops, count, dtype, how, &staging);
 	else if (status == COLLET_OK && how->stream)
 		status = collet_refuse_stream(comm, function);
 	if (status != COLLET_OK || how->stream) {

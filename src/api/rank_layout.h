@@ -6,8 +6,8 @@
 
 /* Ranks in an order, and where this one stands in it. */
 struct collet_layout {
-	uint32_t *order, *host_first;/* as in struct collet_shape; order NULL: positions are ranks */
-	uint32_t *position;          /* by rank; NULL: likewise */
+	uint32_t *order, *host_first; /* as in struct collet_shape; order NULL: positions are ranks */
+	uint32_t *position;           /* by rank; NULL: likewise */
 	uint32_t host_count;
 };
 

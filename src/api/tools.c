@@ -9,9 +9,6 @@
 
 #include "api/call.h"
 #include "core/types.h"
-#include "cuda/gpu_cost.h"
-#include "cuda/path_rules.h"
-#include "cuda/peer_gpus/device_collective.h"
 
 /* ---- Lists ---- */
 
@@ -279,7 +276,8 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	const struct collet_program *forced = comm->context->forced[which];
 	const bool combines = collet_collective_is_reduction(which);
 	struct collet_path_query query = {
-		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
+		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape
+	};
 	const struct collet_choice_basis basis = collet_call_choice_basis(comm, &query, false);
 	struct collet_decision decision = collet_choose(basis.table, which, op != COLLET_USER, &shape, element);
 	if (!forced && basis.is_hierarchical)
@@ -305,7 +303,7 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	const struct collet_segmentation cut = {decision.segment_bytes, decision.channels};
 	plan->predicted_ns = collet_choice_cost(basis.inputs, decision.program, &shape, element, cut) * 1e9;
 	if (comm->gpu)
-		collet_gpu_plan(comm, &query, cut, plan);
+		collet_offload->plan(comm, &query, cut, plan);
 	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
 	plan->max_segment_bytes =
 		(uint32_t)(element * collet_segment_elements(UINT32_MAX,
@@ -367,7 +365,7 @@ collet_status collet_comm_dump(collet_comm *comm, int fd)
 {
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_dump: the communicator is NULL");
-	const struct collet_recorder *out_of_band = comm->gpu ? collet_device_collectives_recorder(comm) : NULL;
+	const struct collet_recorder *out_of_band = comm->gpu ? collet_offload->recorder(comm) : NULL;
 	const collet_status status = dump_recorder(comm, &comm->state.recorder, "", fd);
 	return status == COLLET_OK && out_of_band
 		       ? dump_recorder(comm, out_of_band, ", among kernels of the rank's own", fd)

@@ -90,9 +90,14 @@ static collet_status path_staged(collet_comm *comm, struct collet_checked_call *
 	return collet_gpu_call_run(comm, arguments, NULL, staging, call->how);
 }
 
-/* The last takes all that comes to it. */
-static collet_call_path *const call_paths[] = { path_device_collective, path_stream, path_after_streams,
-	path_shared_gpu, path_staged };
+/* A path. It leaves *claimed false if the call is not for it; nothing has happened then, and the next path is asked.
+ * Else it returns the call's status: the call has run, has started (how.request), is on its stream (how.stream), or had
+ * a mistake. */
+typedef collet_status call_path(collet_comm *comm, struct collet_checked_call *call, bool *claimed);
+
+/* The last takes all calls that come to it. */
+static call_path *const call_paths[] = { path_device_collective, path_stream, path_after_streams, path_shared_gpu,
+	path_staged };
 
 collet_status collet_call_dispatch(collet_comm *comm, struct collet_checked_call *call)
 {

@@ -4,19 +4,9 @@
 #ifndef COLLET_CUDA_CALL_PATH_H
 #define COLLET_CUDA_CALL_PATH_H
 
-#include "cuda/staging/gpu_staging.h"
+#include "api/call.h"
 
-struct collet_checked_call {
-	struct collet_call_arguments *arguments;
-	struct collet_user_buffer buffers[COLLET_USER_BUFFERS];
-	const struct collet_partition *vector; /* recv is written in these blocks alone; NULL: all of it is */
-	const collet_how *how;               /* NULL: the default */
-};
-
-/* A way. *taken false: the call is not for it, nothing has happened, and the next is asked. Else this is the call's
- * status: it has been made, or started (how.request), or is on its stream (how.stream), or a mistake has been found. */
-typedef collet_status collet_call_path(collet_comm *comm, struct collet_checked_call *call, bool *claimed);
-
+/* Runs, starts or enqueues the call, as api/offload.h says. */
 collet_status collet_call_dispatch(collet_comm *comm, struct collet_checked_call *call);
 
 #endif

@@ -84,7 +84,8 @@ static void register_with_transports(
 	struct collet_context *context, const struct collet_pointer_attributes *attributes, void *memory, size_t bytes)
 {
 	struct collet_memory memory_info = {
-		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = attributes->ordinal, .dmabuf = -1};
+		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = attributes->ordinal, .dmabuf = -1
+	};
 	int file;
 	if (!context->transports.has_registration)
 		return;
@@ -104,8 +105,8 @@ static void register_with_transports(
 collet_status collet_device_memory_register(struct collet_context *context, void *memory, size_t bytes, bool *is_gpu)
 {
 	struct collet_pointer_attributes attributes;
-	const collet_status status = collet_pointer_attributes_get(
-		&context->gpu->cuda, "collet_mem_register", memory, bytes, &attributes);
+	const collet_status status =
+		collet_pointer_attributes_get(&context->gpu->cuda, "collet_mem_register", memory, bytes, &attributes);
 	*is_gpu = status == COLLET_OK && attributes.is_device;
 	if (*is_gpu)
 		register_with_transports(context, &attributes, memory, bytes);

@@ -2,14 +2,11 @@
 #ifndef COLLET_CUDA_DEVICE_MEMORY_H
 #define COLLET_CUDA_DEVICE_MEMORY_H
 
-#include "api/call.h"
+#include "api/context.h"
 
-/* Allocates memory of the current GPU, and lets ranks of this host map it. */
+/* As api/offload.h says of mem_alloc, mem_free and mem_register. */
 collet_status collet_device_memory_alloc(struct collet_context *context, void **memory, size_t bytes);
-/* Frees it, or says in *status why not. Returns false if it is not of the function above. */
 bool collet_device_memory_free(struct collet_context *context, const void *memory, collet_status *status);
-/* Finds whether memory of the program's is a GPU's. If so it tells transports of it, where they gain; that they cannot
- * use it is a line of the log. COLLET_ERR_ARGUMENT if it reaches past the end of its allocation. */
 collet_status collet_device_memory_register(struct collet_context *context, void *memory, size_t bytes, bool *is_gpu);
 
 #endif

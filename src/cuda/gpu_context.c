@@ -39,12 +39,10 @@ collet_status collet_gpu_context_open(struct collet_context *context)
 	return COLLET_OK;
 }
 
-bool collet_gpu_context_close(struct collet_context *context, bool forked)
+bool collet_gpu_context_close(struct collet_context *context, bool is_forked)
 {
 	struct collet_gpu_context *gpu = context->gpu;
-	if (!gpu)
-		return true;
-	if (!forked) {
+	if (!is_forked) {
 		if (gpu->device.is_leaked || !collet_pinned_deinit(&gpu->pinned))
 			return false;
 		collet_device_deinit(&gpu->device);
@@ -68,11 +66,6 @@ collet_status collet_gpu_comm_open(collet_comm *comm)
 	comm->gpu->has_gpudirect = collet_gpudirect_reaches_all(&comm->state);
 	const collet_status status = collet_comm_make_shared_gpu(comm);
 	return status == COLLET_OK ? collet_comm_make_device_collectives(comm) : status;
-}
-
-void collet_gpu_comm_drain(collet_comm *comm)
-{
-	collet_streams_drain(comm);
 }
 
 void collet_gpu_comm_abort(collet_comm *comm)

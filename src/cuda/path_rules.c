@@ -69,8 +69,7 @@ static bool is_shared_gpu(const collet_comm *comm, const struct collet_path_quer
 const char *collet_path_name(const collet_comm *comm, const struct collet_path_query *call, const char **algorithm)
 {
 	*algorithm = NULL;
-	if (call->collective == COLLET_BARRIER || call->op == COLLET_USER ||
-		!call->shape->count)
+	if (call->collective == COLLET_BARRIER || call->op == COLLET_USER || !call->shape->count)
 		return NULL;
 	*algorithm = call->program->name;
 	if (collet_device_collectives_fit(comm, call->collective, call->shape, call->dtype))

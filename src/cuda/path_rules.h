@@ -13,23 +13,8 @@ enum {
 	COLLET_GPU_HIERARCHICAL_MIN = 64 << 10
 };
 
-/* What a call is, as far as its way depends on that. */
-struct collet_path_query {
-	enum collet_collective collective;
-	collet_op op;                         /* COLLET_OP_COUNT: it combines nothing */
-	collet_dtype dtype;
-	const struct collet_shape *shape;
-	const struct collet_program *program; /* that it is planned with */
-	bool algorithm_named;                 /* asked for, and not chosen */
-};
-
-/* What its algorithm is chosen by, alike on all ranks: where kernels of the ranks' own do it, by what these take, else
- * by what the host's cores do. listed: of a v-form. program is not read. */
-struct collet_choice_basis {
-	const struct collet_choice_inputs *inputs;
-	const struct collet_choice_table *table;
-	bool is_hierarchical;        /* take "hierarchical" by inputs of the communicator, if no algorithm is asked for */
-};
+/* Where kernels of the ranks' own execute a call, its algorithm is chosen by what these take, else by what the host's
+ * cores do. */
 struct collet_choice_basis collet_path_choice_basis(
 	const collet_comm *comm, const struct collet_path_query *call, bool is_vector);
 /* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */

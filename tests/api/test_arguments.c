@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -477,6 +478,37 @@ static void a_forked_child_is_refused(void **state)
 	ranks_must_pass(&(struct ranks_options){ .size = 2, .transport = "tcp" }, fork_and_go_on);
 }
 
+/* Is the last error that sentence's beginning? */
+static void says(struct rank *rank, const char *beginning)
+{
+	rank_check(rank, strncmp(collet_last_error(), beginning, strlen(beginning)) == 0, "%s", collet_last_error());
+}
+
+/* None may be used, or the library is built without support for them. */
+static void name_a_gpu(struct rank *rank)
+{
+	collet_how how = COLLET_HOW_DEFAULT;
+	void *memory = NULL;
+	how.stream = &how;
+	setenv("COLLET_CUDA", "0", 1);
+	if (!rank_create(rank))
+		return;
+	rank_status(rank, allreduce_how(rank, COLLET_SUM, COLLET_F32, &how), COLLET_ERR_UNSUPPORTED, "a collective");
+	says(rank, "collet_allreduce: how.stream: ");
+	rank_status(
+		rank, collet_send(rank->comm, send, 4, COLLET_F32, 0, 0, &how), COLLET_ERR_UNSUPPORTED, "a message");
+	says(rank, "collet_send: how.stream: ");
+	rank_status(rank, collet_mem_alloc_device(rank->comm, &memory, 4), COLLET_ERR_UNSUPPORTED, "memory");
+	says(rank, "collet_mem_alloc_device: ");
+	still_works(rank, "after what no GPU can do");
+	rank_destroy(rank);
+}
+
+static void a_gpu_is_refused_where_none_can_be_used(void **state)
+{
+	ranks_must_pass(&(struct ranks_options){ .size = 2, .bare = true }, name_a_gpu);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -484,6 +516,7 @@ int main(void)
 		cmocka_unit_test(unused_buffers_may_be_null),
 		cmocka_unit_test(a_second_thread_is_told_busy),
 		cmocka_unit_test(a_forked_child_is_refused),
+		cmocka_unit_test(a_gpu_is_refused_where_none_can_be_used),
 	};
 	return cmocka_run_group_tests_name("arguments", tests, NULL, NULL);
 }

@@ -165,8 +165,8 @@ static collet_status copy_in_root(
 	for (uint32_t r = 0; r < hierarchical->size; r++)
 		if (hierarchical->ranks[r].recv + offset != source)
 			others[count++] = hierarchical->ranks[r].recv + offset;
-	const collet_status status = collet_copy_queue_enqueue(
-		&hierarchical->context->gpu->cuda, queue, host, source, bytes, "copying the root's buffer from the GPU");
+	const collet_status status = collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue, host, source,
+		bytes, "copying the root's buffer from the GPU");
 	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, source, others, count, bytes) : status;
 }
 

@@ -97,8 +97,9 @@ collet_status gpu_hierarchical_copy_in_blocks(
 		const struct collet_span_plan_rank *giver =
 			&hierarchical->ranks[local_rank_of(hierarchical, range.first_rank)];
 		const char *source = giver->send + (range.first - range.block_offset);
-		status = collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue, host + (range.first - offset),
-			source, range.end - range.first, "copying a rank's block from the GPU");
+		status = collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue,
+			host + (range.first - offset), source, range.end - range.first,
+			"copying a rank's block from the GPU");
 		if (status == COLLET_OK)
 			status = copy_to_local_ranks(hierarchical, queue->stream, &range, source, 0);
 	}

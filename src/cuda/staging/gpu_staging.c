@@ -158,7 +158,8 @@ static collet_status find_buffers(struct collet_context *context, const char *fu
 		collet_status status = collet_pointer_attributes_get(
 			&context->gpu->cuda, names[s], buffers[s].first, buffers[s].bytes, &attributes);
 		if (status == COLLET_OK && attributes.is_device)
-			status = collet_copy_stream_get(&context->gpu->copy_streams, &attributes, &found[s].copy_stream);
+			status =
+				collet_copy_stream_get(&context->gpu->copy_streams, &attributes, &found[s].copy_stream);
 		if (status != COLLET_OK) {
 			collet_error_prefix("%s", function);
 			return status;
@@ -241,8 +242,8 @@ collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, str
 	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging)
 {
 	struct collet_gpu_staging *made = calloc(1, sizeof(*made));
-	collet_status status = made ? collet_pinned_acquire(&context->gpu->pinned, copy_stream, bytes, &made->blocks[0]) :
-                                      collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
+	collet_status status = made ? collet_pinned_acquire(&context->gpu->pinned, copy_stream, bytes, &made->blocks[0])
+				    : collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
 	if (status != COLLET_OK) {
 		free(made);
 		hooks->free(hooks->context);

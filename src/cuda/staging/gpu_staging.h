@@ -8,14 +8,6 @@
 #include "api/point_to_point.h"
 #include "cuda/driver/copy_stream.h"
 
-/* The caller's buffer of one call: bytes 0, it is not used. */
-struct collet_user_buffer {
-	const void *first;
-	size_t bytes;
-};
-
-enum { COLLET_SEND_BUFFER, COLLET_RECV_BUFFER, COLLET_USER_BUFFERS };
-
 /* What may become of a side that is long; which of it, the carriers say (staging_method.h). A short one is copied
  * whole. */
 enum collet_gpu_staging_kind {

@@ -203,8 +203,8 @@ static collet_status make_buffer(struct collet_context *context, const struct co
 		return status;
 	}
 	if (pulled) {
-		collet_ipc_get_describe(&context->gpu->device, &context->engine, buffer->copy_stream, buffer->allocation,
-			buffer->gpu, buffer->bytes, &bounced->get_descriptor);
+		collet_ipc_get_describe(&context->gpu->device, &context->engine, buffer->copy_stream,
+			buffer->allocation, buffer->gpu, buffer->bytes, &bounced->get_descriptor);
 		bounced->bounce_buffer.export_buffer = export_buffer;
 		bounced->bounce_buffer.export_again = export_again;
 		bounced->bounce_buffer.pull = pull;

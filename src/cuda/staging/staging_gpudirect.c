@@ -107,8 +107,8 @@ struct copy_visit {
 static collet_status add_copy(void *context, void *to, const void *from, size_t bytes)
 {
 	const struct copy_visit *visit = context;
-	return collet_copy_queue_enqueue(&visit->gpudirect->context->gpu->cuda, visit->direction->queue, to, from, bytes,
-		what[visit->direction - visit->gpudirect->directions]);
+	return collet_copy_queue_enqueue(&visit->gpudirect->context->gpu->cuda, visit->direction->queue, to, from,
+		bytes, what[visit->direction - visit->gpudirect->directions]);
 }
 
 /* Between enter and leave. */
@@ -194,7 +194,8 @@ static bool free_gpudirect(struct collet_staging_handle *handle)
 	assert(!gpudirect->pipeline.request);
 	bool waited = true;
 	for (int w = 0; w < DIRECTIONS; w++)
-		waited &= collet_copy_queue_release(&gpudirect->context->gpu->copy_streams, gpudirect->directions[w].queue);
+		waited &= collet_copy_queue_release(
+			&gpudirect->context->gpu->copy_streams, gpudirect->directions[w].queue);
 	if (waited)
 		collet_pinned_release(&gpudirect->context->gpu->pinned, gpudirect->cells);
 	else
@@ -242,8 +243,8 @@ static collet_status plan(struct collet_staging_handle *handle, const struct col
 	*declined = cells > (size_t)COLLET_STAGING_BYTES * request->task_count && cells > larger / 2;
 	if (*declined)
 		return COLLET_OK;
-	const collet_status status =
-		collet_pinned_acquire(&gpudirect->context->gpu->pinned, gpudirect->copy_stream, cells, &gpudirect->cells);
+	const collet_status status = collet_pinned_acquire(
+		&gpudirect->context->gpu->pinned, gpudirect->copy_stream, cells, &gpudirect->cells);
 	if (status == COLLET_OK) {
 		gpudirect->gdr.cells = gpudirect->cells->memory;
 		gpudirect->gdr.cell_bytes = cell;

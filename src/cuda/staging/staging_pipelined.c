@@ -47,8 +47,8 @@ static collet_status copy_in_cell(struct collet_staging_pipelined *pipelined, ui
 
 static collet_status copy_out(struct collet_staging_pipelined *pipelined, size_t first, size_t end)
 {
-	return collet_copy_queue_enqueue(&pipelined->context->gpu->cuda, pipelined->out.queue, pipelined->out.gpu + first,
-		pipelined->pipeline.out.first + first, end - first, pipelined->out.what);
+	return collet_copy_queue_enqueue(&pipelined->context->gpu->cuda, pipelined->out.queue,
+		pipelined->out.gpu + first, pipelined->pipeline.out.first + first, end - first, pipelined->out.what);
 }
 
 /* Of the cell, what is in the parts. */
@@ -139,8 +139,8 @@ static collet_status open_direction(struct collet_staging_pipelined *pipelined, 
 {
 	direction->copy_stream = buffer->copy_stream;
 	direction->gpu = buffer->gpu;
-	return buffer->copy_stream ? collet_copy_queue_acquire(
-					     &pipelined->context->gpu->copy_streams, buffer->copy_stream, &direction->queue)
+	return buffer->copy_stream ? collet_copy_queue_acquire(&pipelined->context->gpu->copy_streams,
+					     buffer->copy_stream, &direction->queue)
 				   : COLLET_OK;
 }
 

@@ -299,8 +299,8 @@ static collet_status make(collet_comm *comm, const struct stream_scope *scope, c
 static collet_status stage(collet_comm *comm, struct collet_stream_call *call, struct collet_call_arguments *arguments,
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector)
 {
-	const collet_status status = collet_gpu_staging_begin_on_stream(comm->context, arguments->function, buffers,
-		collet_call_staging_kind(comm, arguments), &call->staging);
+	const collet_status status = collet_gpu_staging_begin_on_stream(
+		comm->context, arguments->function, buffers, collet_call_staging_kind(comm, arguments), &call->staging);
 	return status == COLLET_OK && call->staging ?
 		collet_call_use_staging(comm, arguments, buffers, vector, call->staging) : status;
 }

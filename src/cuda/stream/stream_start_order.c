@@ -196,7 +196,8 @@ static bool unreleased_use(const struct collet_stream_call *call, const char *fi
 bool collet_streams_use(const struct collet_context *context, const void *first, size_t bytes)
 {
 	bool used = false;
-	for (struct collet_streams *streams = context->gpu->streams; streams && !used; streams = streams->next_in_context) {
+	for (struct collet_streams *streams = context->gpu->streams; streams && !used;
+		streams = streams->next_in_context) {
 		pthread_mutex_lock(&streams->lock);
 		used = one_uses(streams->first, first, bytes) || unreleased_use(streams->active, first, bytes) ||
 			graphs_use(streams, first, bytes) || unreleased_use(streams->unreleased, first, bytes);

@@ -259,7 +259,7 @@ static bool may_continue(void *context)
 {
 	const struct wait_until *until = context;
 	return all_started(until->comm->gpu->streams) || collet_clock_ns() >= until->deadline ||
-		atomic_load_explicit(&until->comm->state.end_status, memory_order_acquire) != COLLET_OK;
+	       atomic_load_explicit(&until->comm->state.end_status, memory_order_acquire) != COLLET_OK;
 }
 
 collet_status collet_streams_wait_started(collet_comm *comm, const char *function, const collet_how *how)

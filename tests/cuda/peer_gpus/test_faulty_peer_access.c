@@ -192,8 +192,8 @@ static void write_astray(struct rank *rank)
 		return;
 	read_log(log, text, sizeof(text));
 	check_complaint(rank, row, text);
-	rank_check(rank, !rank->comm->gpu->device_collectives && !rank->comm->gpu->shared_gpu, "%s: the ranks rely on it",
-		row->name);
+	rank_check(rank, !rank->comm->gpu->device_collectives && !rank->comm->gpu->shared_gpu,
+		"%s: the ranks rely on it", row->name);
 	add_up(rank, &program);
 	rank_check(rank, rank_sent(rank).messages > 0, "%s: no messages", row->name);
 	rank_destroy(rank);

@@ -16,6 +16,7 @@
 #include <collet/cuda.h>
 #include "api/comm.h"
 #include "core/clock.h"
+#include "cuda/gpu_context.h"
 #include "gpu.h"
 
 enum {
