@@ -26,7 +26,7 @@ collet_status collet_call_failure(const struct collet_request *request)
 	if (status == COLLET_ERR_TRUNCATED)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
 	collet_request_describe(request, call, sizeof(call));
-	/* What ended the communicator may have been somebody else's doing: then say which call it ended here. */
+	/* Another call or rank may have ended the communicator: then say which call that ended here. */
 	return strstr(state->sentence, call) ? collet_fail_copy(status, state->sentence) :
                                                collet_fail(status, "%s: %s", call, state->sentence);
 }
@@ -39,7 +39,7 @@ static collet_status complete(struct collet_request *request)
 	return status;
 }
 
-/* Completes the request. Under lock, which it releases, since staging may have to wait for a copy. */
+/* Completes the request. Under lock, which it releases first: staging may wait for a copy. */
 static collet_status complete_and_unlock(struct collet_request **request)
 {
 	struct collet_request *ended = *request;
@@ -60,8 +60,8 @@ collet_status collet_call_complete(struct collet_request **request)
 	return complete_and_unlock(request);
 }
 
-/* Of a call on the spot, before it is waited for in earnest: looks at its own messages alone, and so at once. How
- * often that was in vain, until a step was done. Under lock. */
+/* Polls the messages of a fast-path request, and no others, before the engine waits for it. Returns how many polls were
+ * empty until a step was done. Under lock. */
 static uint32_t poll_briefly(struct collet_request *request)
 {
 	struct collet_engine *engine = request->state->engine;
@@ -81,11 +81,11 @@ static uint32_t poll_briefly(struct collet_request *request)
 	return empty_polls;
 }
 
-/* The first looks of whoever waits for a call on the spot, whose first messages have gone. Whoever looks for the answer
- * too early takes its line away from the core that is about to fill it, whose store then waits until the line is back:
- * where cores are far apart that is as long again as the message takes. So a rank lingers before it looks, for so many
- * multiplications: more of them whenever that was too early, but not because its peer was late, and one less whenever
- * it was not. Under lock. */
+/* Polls a fast-path request whose first messages have been sent, for the first time after a back-off. A rank that polls
+ * too early takes the answer's cache line from the core that is about to fill it. That core's store then waits until
+ * the line is back; between distant cores this takes as long as the message itself. So the rank first spends some
+ * multiplications: more of them after a poll that was too early (but not if the peer was late), one less after any
+ * other. Under lock. */
 static void poll_with_backoff(struct collet_request *request)
 {
 	enum { BACKOFF_MAX = 96, BACKOFF_STEP = 12, EMPTY_FEW = 1, EMPTY_MANY = 9, BACKOFF_BYTES = 1024 };
@@ -137,10 +137,10 @@ void collet_call_record_start(struct collet_request *request)
 	record_start(request, collet_ticks());
 }
 
-/* Its first messages go before anything else is done, which is done while they travel. */
+/* Sends the first messages before anything else: the rest is done while they travel. */
 static inline void start_fast_path(collet_comm *comm, struct collet_request *request, bool blocks)
 {
-	/* Where transports are told what the call takes, its first copies count. */
+	/* If transports are told how long the call takes, the time of its first copies counts. */
 	const bool told = request->counted_bytes >= COLLET_CALL_REPORTED_BYTES;
 	const uint64_t ticks = told ? collet_ticks() : 0;
 	collet_fast_path_start(request);
@@ -150,7 +150,7 @@ static inline void start_fast_path(collet_comm *comm, struct collet_request *req
 	if (blocks)
 		poll_with_backoff(request);
 	else if (!request->fast_path.poll_backoff || request->fast_path.step_index == request->fast_path.step_count)
-		collet_fast_path_progress(request); /* else it is too early to look */
+		collet_fast_path_progress(request); /* else it is too early to poll */
 	request->is_starting = false;
 }
 
@@ -197,7 +197,7 @@ void collet_call_assign_sequence(struct collet_request *request)
 	assign_sequence(request->state, request);
 }
 
-/* It may be repeated with other buffers, without a check or a plan. */
+/* Lets collet_call_run_cached() repeat the call with other buffers, unchecked and unplanned. */
 static void cache_call(collet_comm *comm, struct collet_request *request)
 {
 	comm->cached_call.request = request;

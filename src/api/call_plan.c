@@ -1,4 +1,4 @@
-/* From a checked call to a planned request: which program, in which pieces. */
+/* From a checked call to a planned request: its program, segments and channels. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 	return COLLET_OK;
 }
 
-/* The named algorithm, if it can do this call. */
+/* Refuses a named algorithm that cannot do this call. */
 static collet_status check_named(const struct collet_call_arguments *call, const char *name,
 	const struct collet_program *program, const struct collet_request *request, bool commutes)
 {
@@ -108,7 +108,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 			collet_program_find(call->collective, "hierarchical"), &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
-	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
+	/* COLLET_ALGORITHM applies where it can, so that one setting may cover a whole application. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
 	if (forced && check_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
 		*choice = collet_choose_segmentation(basis.inputs, forced, &request->shape, request->element_bytes);
@@ -157,7 +157,7 @@ static void fill_call(struct collet_request *request, const struct collet_call_a
 	request->call_signature = collet_call_signature(&request->call);
 }
 
-/* The v-forms' counts and displacements outlive the call in the request. */
+/* Copies counts and displacements of a v-form into the request, since the caller's may go when the call returns. */
 static void copy_vector(struct collet_request *request, struct collet_partition *cut, size_t *used)
 {
 	if (!cut->counts)
@@ -245,7 +245,7 @@ static bool same_key(const struct collet_plan_key *a, const struct collet_plan_k
 		a->channels == b->channels && a->commutes == b->commutes;
 }
 
-/* The same arguments may mean another operation at each call. */
+/* True if the same arguments may mean another operation at each call. */
 static bool is_caller_defined(collet_op op)
 {
 	return op == COLLET_USER || op == COLLET_PREMUL_SUM;

@@ -1,4 +1,4 @@
-/* The public collectives: what their arguments must be, and nothing else. */
+/* The public collectives: check their arguments, then pass the call on. */
 #include <string.h>
 
 #include "api/call.h"
@@ -15,8 +15,7 @@ static bool overlaps(struct byte_range a, struct byte_range b)
 	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
 
-/* first: pointer of a buffer; elements: its length, which must not overflow a size. An unused buffer is an empty block.
- */
+/* Checks a buffer's pointer and length, and stores its range. An unused buffer is an empty range. */
 static collet_status check_buffer(const struct collet_call_arguments *call, const char *which, const void *first,
 	uint64_t elements, struct byte_range *block)
 {
@@ -31,7 +30,7 @@ static collet_status check_buffer(const struct collet_call_arguments *call, cons
 	return COLLET_OK;
 }
 
-/* send may be the part of recv that starts in_place elements into it (or recv of send, for the scattering ones). */
+/* Refuses buffers that overlap, unless `actual` starts at in_place, inside the other buffer. */
 static collet_status check_overlap(const struct collet_call_arguments *call, struct byte_range send,
 	struct byte_range recv, const char *in_place, const char *actual)
 {
@@ -56,7 +55,7 @@ static collet_status check_root(const collet_comm *comm, const char *function, u
 		root, comm->state.size);
 }
 
-/* elements * factor, or more than any buffer can have. */
+/* Returns elements * factor, or UINT64_MAX, more than any buffer can have. */
 static uint64_t saturating_product(uint64_t elements, uint64_t factor)
 {
 	uint64_t product;
@@ -79,15 +78,15 @@ static collet_status dispatch(collet_comm *comm, struct collet_call_arguments *c
 	return collet_offload->collective(comm, &checked);
 }
 
-/* Where in-place means that one buffer is a block of the other. */
+/* What in place means: equal buffers, or one that is a block of the other. */
 enum in_place { SAME, SEND_IN_RECV, RECV_IN_SEND };
 
-/* Into the public functions, so that a call is found to be a repetition before its arguments have been in memory. There
- * they are written one by one and read in pairs, and such a load waits until all earlier stores are done, also those of
- * the last message, whose lines may still be on their way from another core. */
+/* Inlined into the public functions, so that a repeated call is recognised before its arguments have been in memory.
+ * There they are written one by one and read in pairs. Such a load waits for all earlier stores, also for those of the
+ * last message, whose lines may still be on their way from another core. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Does the call differ in its buffers alone from the last one, and are they as good? */
+/* True if the call differs from the cached one in its buffers alone, and these are valid. */
 ALWAYS_INLINE bool is_repeat(
 	const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
 {
@@ -101,7 +100,8 @@ ALWAYS_INLINE bool is_repeat(
 	return !overlaps(send, recv) || (in_place == SAME && send.first == recv.first);
 }
 
-/* The call has been checked, and has ended well. Where there are GPUs, a buffer may be one's. */
+/* Caches the arguments of a checked call that has succeeded. Never if a buffer may be a GPU's: a repeated call does not
+ * ask where its buffers are. */
 static void cache_arguments(
 	collet_comm *comm, const struct collet_call_arguments *call, struct byte_range send, struct byte_range recv)
 {
@@ -119,7 +119,7 @@ static void cache_arguments(
 	cached->recv_bytes = recv.bytes;
 }
 
-/* What this rank has of a buffer, in elements. */
+/* This rank's part of a buffer, in elements. */
 struct extent {
 	bool is_used;
 	uint64_t elements;
@@ -137,7 +137,7 @@ static struct extent some_of(uint64_t elements, bool used)
 
 static const struct extent unused;
 
-/* Checks, then starts, inside the communicator. */
+/* Checks and runs a call inside the communicator. */
 static collet_status run_inside(collet_comm *comm, struct collet_call_arguments *call, struct extent sends,
 	struct extent receives, enum in_place in_place, const collet_how *how)
 {
@@ -165,7 +165,7 @@ static collet_status run_inside(collet_comm *comm, struct collet_call_arguments 
 	return status;
 }
 
-/* The whole of a collective without counts of its own. */
+/* Runs a collective that is no v-form. */
 ALWAYS_INLINE collet_status run(collet_comm *comm, struct collet_call_arguments *call,
 	struct extent sends, struct extent receives, enum in_place in_place, const collet_how *how)
 {
@@ -266,7 +266,7 @@ collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, u
 
 /* ---- v-forms ---- */
 
-/* A listed buffer: its hull in elements; refuses overflow. */
+/* Finds where the last block of a buffer with counts ends, in elements. Refuses overflow. */
 static collet_status vector_end(const struct collet_call_arguments *call, uint32_t size, const uint64_t *counts,
 	const uint64_t *displacements, uint64_t *end)
 {
@@ -292,13 +292,13 @@ static struct collet_partition vector_partition(const uint64_t *counts, const ui
 	};
 }
 
-/* A v-form's buffer that is this rank's own block alone: no rank's counts but its own. */
+/* The partition of a v-form's buffer that is this rank's own block alone. */
 static struct collet_partition own_block(uint64_t count)
 {
 	return (struct collet_partition){ .kind = COLLET_PARTITION_VECTOR, .count = count };
 }
 
-/* One buffer of a v-form: listed, or the rank's own block. */
+/* One buffer of a v-form: blocks with counts and displacements, or this rank's own block. */
 struct v_buffer {
 	bool is_used;
 	bool is_vector;
@@ -327,7 +327,6 @@ static collet_status check_v_buffer(const collet_comm *comm, const struct collet
 	return check_buffer(call, which, buffer, elements, &side->block);
 }
 
-/* in_place: the buffer and the displacement at which the own block may be. */
 static collet_status run_vector(collet_comm *comm, struct collet_call_arguments *call, struct v_buffer *send,
 	struct v_buffer *recv, const collet_how *how)
 {
@@ -366,7 +365,7 @@ static collet_status run_vector(collet_comm *comm, struct collet_call_arguments 
 	return status;
 }
 
-/* Does this rank give (or take) as much as counts says? */
+/* Refuses an own count that counts contradicts. */
 static collet_status check_own_count(const collet_comm *comm, const char *function, const char *which, uint64_t own,
 	const uint64_t *counts)
 {

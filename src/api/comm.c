@@ -1,4 +1,4 @@
-/* Communicators: making, splitting, ending, and what they tell about themselves. */
+/* Communicators: creating, splitting, ending and destroying them. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,9 @@
 
 /* ---- Making ---- */
 
-/* What the slowest link of a host carries; 0: of some it is not known, or ranks share cores. There what all ranks of a
- * host do takes longer than formulas know, and who takes the link for slow does less (docs/design/choice.md). */
+/* Returns the speed of the slowest host's link; 0 if one is unknown or ranks share cores. Where they share cores, work
+ * of all ranks of a host takes longer than the formulas say, and a link taken for slow means less of it
+ * (docs/design/choice.md). */
 static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_ranks, uint32_t cores)
 {
 	uint32_t least = collet_tuning_ranks_per_core(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
@@ -23,9 +24,8 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 	return least;
 }
 
-/* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all.
- * Every rank computes the same table: all that it reads came from
- * rank 0, or from the cards that all have. */
+/* Fills the inputs and the table of choices: from the machine, or from none if the bits must not depend on it. Every
+ * rank computes the same table, since all it reads is from rank 0 or from the peer_infos that all ranks have. */
 static void fill_table(struct collet_comm *comm)
 {
 	const struct collet_context *context = comm->context;
@@ -67,7 +67,7 @@ static void free_comm(struct collet_comm *comm)
 	free(comm);
 }
 
-/* Ends what is pending, and takes the group off the engine's hands. */
+/* Ends pending requests, and takes the communicator's state from the engine. */
 static void tear_down(struct collet_comm *comm)
 {
 	struct collet_engine *engine = &comm->context->engine;
@@ -152,7 +152,7 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 		comm, context, context->agreement.session, context->launch.rank, context->launch.size, NULL);
 	if (status == COLLET_OK)
 		return COLLET_OK;
-	/* Closing has its own to say. */
+	/* Releasing the context may set another error. */
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	collet_context_release(context);
@@ -178,8 +178,8 @@ collet_status collet_refuse_stream(const collet_comm *comm, const char *function
 	return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: %s", function, comm->context->no_gpu_reason);
 }
 
-/* False: another thread is inside. A thread that is not the usual one has taken over before it comes here, and so finds
- * whatever that one did while it had stepped in. */
+/* Returns false if another thread is inside. A thread other than the biased one revokes the bias when it registers, and
+ * so sees all that the biased thread has done under it. */
 static bool try_enter(struct collet_comm *comm)
 {
 	struct collet_engine *engine = comm->state.engine;
@@ -237,7 +237,7 @@ static int compare_entries(const void *a, const void *b)
 	return left->rank < right->rank ? -1 : left->rank > right->rank;
 }
 
-/* The same on all members, different from every other communicator's of the job, but for a chance of 2^-64. */
+/* Derives an id, the same on all members. It equals another communicator's with a chance of 2^-64. */
 static uint64_t derive_id(const struct collet_comm *comm, uint32_t color)
 {
 	uint64_t id = comm->state.id ^ ((uint64_t)comm->split_count << 32 | color) * 0x9e3779b97f4a7c15;
@@ -305,7 +305,6 @@ void collet_comm_abort(collet_comm *comm)
 	collet_comm_state_end(&comm->state, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
 }
 
-/* A group in good order: lets finished calls' messages go out. What ended badly is simply closed. */
 collet_status collet_comm_destroy(collet_comm **comm)
 {
 	if (!comm || !*comm)

@@ -1,4 +1,4 @@
-/* Contexts: from options and environment to a rank that can talk to all others. */
+/* Contexts: from options and environment to a rank that can reach all others. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "core/config.h"
 #include "selection/tuning_file.h"
 
-/* A page that a fork fills with zeros in the child: noticing a fork costs one load. */
+/* Maps a page that a fork fills with zeros in the child, so that noticing a fork costs one load. */
 static collet_status make_fork_mark(struct collet_context *context)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -35,7 +35,7 @@ static const char *option_or_env(const char *option, const char *variable)
 	return option ? option : collet_env(variable);
 }
 
-/* The settings that are collet's own; the launch has read those about meeting. */
+/* Reads all settings but those about rendezvous, which the launch has read. */
 static collet_status read_settings(struct collet_context *context, const collet_options *options)
 {
 	const char *log = collet_env("COLLET_LOG");
@@ -68,7 +68,7 @@ static collet_status read_settings(struct collet_context *context, const collet_
 	return status;
 }
 
-/* What all ranks must have alike, so that they choose and talk alike. */
+/* Writes down the settings that must be the same on all ranks. */
 static void describe_settings(struct collet_context *context)
 {
 	struct collet_peer_info *peer_info = &context->peer_info;
@@ -77,7 +77,7 @@ static void describe_settings(struct collet_context *context)
 		collet_version(), context->algorithm, context->transport, context->deterministic);
 }
 
-/* The first line in which two ranks' settings differ. */
+/* Fails with the first line in which two ranks' settings differ. */
 static collet_status compare_settings(const struct collet_peer_info *a, const struct collet_peer_info *b)
 {
 	const char *left = a->settings, *right = b->settings;
@@ -94,7 +94,7 @@ static collet_status compare_settings(const struct collet_peer_info *a, const st
 	return COLLET_OK;
 }
 
-/* More ranks on some host than its cores? Then waiting ranks must give way at once. */
+/* True if a host has more ranks than cores. Waiting ranks must yield soon then. */
 static bool is_oversubscribed(const struct collet_peer_info *peer_infos, uint32_t size)
 {
 	for (uint32_t i = 0; i < size; i++) {
@@ -112,7 +112,7 @@ static bool is_oversubscribed(const struct collet_peer_info *peer_infos, uint32_
 	return false;
 }
 
-/* On rank 0, once all cards are in. */
+/* Decides the agreement on rank 0, when it has all peer_infos. */
 static collet_status decide_agreement(
 	void *of, const struct collet_peer_info *peer_infos, uint32_t size, void **blob, size_t *bytes)
 {
@@ -150,7 +150,7 @@ static const collet_link_cost *find_link(const struct collet_context *context, c
 	return collet_tuning_find(context->links, context->link_count, transport, context->launch.size, 0);
 }
 
-/* What rank 0 has sent. What its tuning does not have of shared memory and TCP is taken from the built-in one. */
+/* Takes over what rank 0 has sent. If its tuning lacks links of shared memory or TCP, adds the built-in ones. */
 static collet_status receive_agreement(struct collet_context *context)
 {
 	static const char *const needed[] = { "shm", "tcp" };
@@ -192,7 +192,7 @@ static uint32_t or_default(uint32_t bytes)
 	return bytes ? bytes : DEFAULT_BYTES;
 }
 
-/* Alike on all ranks: of links that rank 0 has sent, those for as many ranks as its host has. */
+/* Chooses limits alike on all ranks: from rank 0's links, for as many ranks as its host has. */
 static void choose_limits(struct collet_context *context)
 {
 	const struct collet_peer_info *peer_infos = context->bootstrap.peer_infos;
@@ -204,7 +204,7 @@ static void choose_limits(struct collet_context *context)
 		context->links, context->link_count, collet_local_transport(context), ranks, cores);
 	const collet_link_cost *remote =
 		collet_tuning_find(context->links, context->link_count, "tcp", ranks, cores);
-	/* Measured where a message is copied by the processor. An adapter that places long ones would lose by it. */
+	/* The limits were measured where the processor copies messages. They would slow down an RDMA adapter. */
 	const bool copies = collet_peer_info_lacks_rdma(&peer_infos[0]);
 	context->engine.limits = (struct collet_limits){
 		.eager_local =
@@ -214,8 +214,8 @@ static void choose_limits(struct collet_context *context)
 	};
 }
 
-/* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from
- * running, if that one has the same core. */
+/* Spinning pays while every rank of the host has a core. Else a spinning rank may keep the rank that it waits for from
+ * running, if both have the same core. */
 static void choose_wait_policy(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
@@ -256,7 +256,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 	return hash;
 }
 
-/* Before the rendezvous, at which the others learn of them. */
+/* Opens transports before the rendezvous, which tells other ranks of them. */
 static collet_status open_transports(struct collet_context *context)
 {
 	const struct collet_device_config config = {
@@ -286,7 +286,7 @@ static bool close_gpu(struct collet_context *context, bool is_forked)
 	return !context->gpu || collet_offload->context_close(context, is_forked);
 }
 
-/* What this rank has been told, and what its machine is. */
+/* Reads the options, the environment and what this host is. */
 static collet_status read_local(struct collet_context *context, const collet_options *options, bool *progress_thread)
 {
 	collet_status status = collet_launch_read(&context->launch, options);
@@ -299,7 +299,7 @@ static collet_status read_local(struct collet_context *context, const collet_opt
 	return status;
 }
 
-/* What this rank has whether the others come or not. */
+/* Opens what needs no other rank. */
 static collet_status open_local(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
@@ -321,14 +321,14 @@ static collet_status open_local(struct collet_context *context)
 	return COLLET_OK;
 
 err_arena:
-	(void)close_gpu(context, false); /* nothing has been given to a GPU yet */
+	(void)close_gpu(context, false); /* no GPU has used the context yet */
 	collet_arena_deinit(&context->arena);
 err_engine:
 	collet_engine_deinit(engine);
 	return status;
 }
 
-/* Nothing has been given to a GPU yet. */
+/* Undoes open_local(). No GPU has used the context yet. */
 static void close_local(struct collet_context *context)
 {
 	collet_transports_close(&context->transports, false);
@@ -343,7 +343,7 @@ static void undo_bootstrap(struct collet_context *context)
 	collet_bootstrap_deinit(&context->bootstrap);
 }
 
-/* The others: their cards, what rank 0 has decided, and what follows from both. */
+/* Meets the other ranks: gets their peer_infos and rank 0's agreement, and sets what follows from both. */
 static collet_status run_bootstrap(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
@@ -415,14 +415,14 @@ err_free:
 	return status;
 }
 
-/* Of contexts whose memory streams may yet use, though all their communicators are gone: these have no end that anybody
- * would be told of, so what is left of them is the process's. */
+/* Contexts whose memory streams may still use after all their communicators are gone. Nothing tells when such a stream
+ * ends, so these contexts live as long as the process. */
 static struct {
 	pthread_mutex_t lock;
 	struct collet_context *first;
 } leaked_contexts = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Its threads have ended and its connections are closed. */
+/* Keeps a context whose threads have ended and whose connections are closed. */
 static void leak(struct collet_context *context)
 {
 	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
@@ -434,11 +434,11 @@ static void leak(struct collet_context *context)
 
 void collet_context_release(struct collet_context *context)
 {
-	/* Pairs with the other users' releases: what they did with the context happened before it goes. */
+	/* Pairs with the release of other users: what they did with the context happened before it is freed. */
 	if (atomic_fetch_sub_explicit(&context->users, 1, memory_order_acq_rel) != 1)
 		return;
 	struct collet_engine *engine = &context->engine;
-	/* What was still opening refers to arena, cards and transports. */
+	/* First, since connections that are still opening use the arena, peer_infos and transports. */
 	const bool forked = collet_context_forked(context);
 	if (forked) {
 		collet_control_atfork_child(&engine->control);
@@ -449,7 +449,7 @@ void collet_context_release(struct collet_context *context)
 		collet_engine_deinit(engine);
 	}
 	collet_transports_close(&context->transports, forked);
-	/* Relaxed: ordered by the count of users. */
+	/* Relaxed: the count of users orders it. */
 	if (atomic_load_explicit(&context->is_leaked, memory_order_relaxed) || !close_gpu(context, forked)) {
 		leak(context);
 		return;

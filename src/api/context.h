@@ -12,14 +12,14 @@
 #include "reduce/reduce.h"
 #include "transport/arena.h"
 
-/* What rank 0 decides for all, beside the cards. */
+/* What rank 0 decides for all ranks. It is sent with the table of peer_infos. */
 struct collet_agreement {
-	uint64_t session;    /* id of the first communicator; others' are derived */
-	uint32_t link_count; /* of rank 0's tuning, which follow; 0: the built-in ones */
+	uint64_t session;    /* id of the first communicator, from which others are derived */
+	uint32_t link_count; /* links of rank 0's tuning, which follow; 0 for the built-in ones */
 	uint32_t reserved0;
 };
 
-/* The user's own registered memory. */
+/* Memory that the user has registered. */
 struct collet_registration {
 	const char *first;
 	size_t bytes;
@@ -36,19 +36,19 @@ struct collet_context {
 	struct collet_launch launch;
 	struct collet_bootstrap bootstrap;
 	struct collet_agreement agreement;
-	collet_link_cost *links; /* the tuning: link_count of them */
+	collet_link_cost *links; /* the tuning, link_count of them */
 	uint32_t link_count;
-	collet_link_cost fixed_link; /* what a deterministic choice is made by */
+	collet_link_cost fixed_link; /* the link of a deterministic choice */
 	struct collet_arena arena;
 	struct collet_transport_set transports;
 	struct collet_registry registry;
-	struct collet_gpu_context *gpu;    /* owned by src/cuda; NULL if no GPU can be used */
+	struct collet_gpu_context *gpu;    /* owned by src/cuda (offload.h); NULL if no GPU can be used */
 	char no_gpu_reason[160];           /* why gpu is NULL, for people */
-	struct collet_peer_info peer_info; /* this rank's own, until the table is there */
-	atomic_uint users;                 /* communicators */
+	struct collet_peer_info peer_info; /* this rank's own, for bootstrap to send */
+	atomic_uint users;                 /* number of communicators */
 	atomic_bool is_leaked;             /* GPUs may still use its memory when they are gone */
 	struct collet_context *next_leaked;
-	const unsigned char *fork_mark; /* 1; 0 in a forked child: one page that a fork wipes */
+	const unsigned char *fork_mark; /* 1, on a page that a fork wipes; 0 in a forked child */
 	bool deterministic;
 	enum collet_isa isa;
 	char transport[64], algorithm[256];
@@ -56,9 +56,9 @@ struct collet_context {
 };
 
 collet_status collet_context_create(struct collet_context **context, const collet_options *options);
-/* By what the ranks of one host talk: shared memory, if rank 0 may. */
+/* Returns the transport between ranks of one host: "shm" if rank 0 offers it. */
 const char *collet_local_transport(const struct collet_context *context);
-/* One user less. */
+/* Drops one user. The last one frees the context. */
 void collet_context_release(struct collet_context *context);
 static inline bool collet_context_forked(const struct collet_context *context)
 {

@@ -1,4 +1,4 @@
-/* Memory that peers can map, and the user's own. */
+/* Memory that peers can map, and the registration of the user's own. */
 #include <stdlib.h>
 
 #include "api/comm.h"
@@ -52,7 +52,7 @@ collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t b
 	return status;
 }
 
-/* Does a pending request read or write into the block that starts at memory? */
+/* True if a pending request uses the arena block that starts at memory. */
 static bool in_use(struct collet_context *context, const void *memory)
 {
 	struct collet_engine *engine = &context->engine;
@@ -107,7 +107,7 @@ static collet_status add_entry(struct collet_registry *registry, void *memory, s
 		       : collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
 }
 
-/* shm and tcp move ordinary memory as it is; what is registered is told to the transports that gain by knowing it. */
+/* Registers memory with the transports that gain by it. shm and tcp move ordinary memory as it is. */
 collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 {
 	collet_status status = check(comm, "collet_mem_register");

@@ -84,7 +84,7 @@ struct collet_request *collet_p2p_ops_start(
 	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
 		status = start_op(comm, &ops[i], dtype, timeout_ns, count > 1 ? request : NULL,
 			count > 1 ? &op : &request);
-	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
+	/* Only lack of memory can fail here. It ends the communicator: half of a call may have been sent. */
 	if (status != COLLET_OK)
 		collet_comm_state_end(&comm->state, status, true, collet_last_error());
 	return request;
@@ -103,7 +103,7 @@ static bool run_fast_path(collet_comm *comm, const struct collet_p2p_op *op, siz
 	return true;
 }
 
-/* How many of the first halves need no request. Under lock. */
+/* Completes operations that need no request, up to the first that does. Returns how many. Under lock. */
 static uint32_t run_all_fast_path(
 	collet_comm *comm, const struct collet_p2p_op *ops, uint32_t count, collet_dtype dtype)
 {
@@ -113,7 +113,7 @@ static uint32_t run_all_fast_path(
 	return completed;
 }
 
-/* As requests. Under lock, which it lets go of. */
+/* Runs the operations as requests. Under lock, which it releases. */
 static collet_status run_and_unlock(collet_comm *comm, const struct collet_p2p_op *ops, uint32_t count,
 	collet_dtype dtype, const collet_how *how, struct collet_gpu_staging *staging)
 {
@@ -180,7 +180,7 @@ collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send
 	void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag, collet_dtype dtype,
 	collet_received *received, const collet_how *how)
 {
-	/* What is sent goes first: a peer may be waiting for it. */
+	/* The send goes first: a peer may be waiting for it. */
 	struct collet_p2p_op ops[2] = {
 		{ true, (void *)(uintptr_t)send, send_count, to, send_tag, NULL, NULL },
 		{ false, recv, recv_count, from, recv_tag, received, NULL },

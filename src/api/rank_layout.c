@@ -1,8 +1,8 @@
-/* In which order ranks stand: found once for a communicator, from the cards, alike on all ranks.
+/* Finds in which order ranks stand: once for a communicator, from peer_infos, alike on all ranks.
  *
- * Two orders, because an order may show in the result: a float sum along a ring begins at the ring's beginning. Which
- * ranks share a host is part of how a job is laid out, and algorithms over several hosts follow it. Which cores ranks
- * are bound to may be new in each run; so that order is only for calls whose result no order can change. */
+ * There are two orders, because an order may show in the result: a float sum along a ring begins where the ring begins.
+ * Which ranks share a host is part of how a job is laid out, so algorithms over several hosts follow it. Which cores
+ * ranks are bound to may change from run to run, so the order by cores is for results that no order can change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static collet_status find(struct collet_layout *layout, const struct collet_rank
 	return COLLET_OK;
 }
 
-/* For people: hosts with their ranks as they stand, where they do not fit with how many are left out. */
+/* Logs each host with its ranks in order. If a line is too short for them, it says how many it leaves out. */
 static void log_layout(const struct collet_comm *comm, const struct collet_rank_locality *locations)
 {
 	const struct collet_log *log = &comm->context->engine.log;
@@ -109,7 +109,7 @@ void collet_layouts_deinit(struct collet_comm *comm)
 	deinit(&comm->by_locality);
 }
 
-/* A shape whose positions are ranks, as collet_shape_of() makes it. */
+/* Applies a layout to a shape of collet_shape_of(), whose positions are ranks. */
 static void apply_layout(const struct collet_layout *layout, struct collet_shape *shape)
 {
 	if (layout->host_count > 1) {

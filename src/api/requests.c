@@ -5,8 +5,8 @@
 
 #include "api/call.h"
 
-/* Progress in a forked child would take the parent's messages off its connections, or a lock that nobody there holds.
- */
+/* Refuses callers that must not make progress. In a forked child it would take the parent's messages from its
+ * connections, or wait for a lock that no thread there holds. */
 static collet_status check_caller(const struct collet_request *request, const char *function)
 {
 	static_assert(offsetof(struct collet_context, engine) == 0, "the engine's address is its context's");

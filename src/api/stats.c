@@ -1,4 +1,4 @@
-/* What a communicator has moved, by transport, conduit and algorithm. */
+/* Counts what a communicator has moved, by transport, endpoint and algorithm. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ void collet_comm_count_call(collet_comm *comm, const struct collet_request *requ
 	use->bytes += request->counted_bytes;
 }
 
-/* Rows that fit are written, all are counted. */
+/* The caller's rows. Those beyond capacity are counted and not written. */
 struct rows {
 	collet_stat *rows;
 	size_t capacity, count;
@@ -64,7 +64,7 @@ static void add_endpoints(const struct collet_comm_state *state, struct rows *ro
 	}
 }
 
-/* What went from GPU to GPU, past all conduits. */
+/* Adds what went from GPU to GPU, past all endpoints. */
 static void add_pulled(const struct collet_comm_state *state, struct rows *rows)
 {
 	collet_stat spare, total = { .kind = COLLET_STAT_TRANSPORT, .name = "cuda_ipc" };

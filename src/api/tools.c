@@ -1,4 +1,4 @@
-/* collet/tools.h: what collet-bench and its like ask the library. */
+/* collet/tools.h: what collet-bench and similar tools ask the library. */
 #include <collet/tools.h>
 
 #include <errno.h>
@@ -93,7 +93,7 @@ collet_status collet_transport_list(collet_transport_info *rows, size_t capacity
 
 /* ---- Costs ---- */
 
-/* What a call to be judged comes to: a program's shape for so many bytes. */
+/* A call whose time is to be predicted. */
 struct modeled_call {
 	enum collet_collective collective;
 	size_t element_bytes;
@@ -151,7 +151,7 @@ static collet_status model_call(const char *function, const collet_call_shape *s
 	return status;
 }
 
-/* The count of elements by which `bytes`, counted as collet-bench counts, make a call. */
+/* Returns the count of a call of so many bytes, as collet-bench counts them. */
 static uint64_t count_of(const struct modeled_call *modeled, uint32_t ranks, uint64_t bytes)
 {
 	struct collet_shape one = collet_shape_of(modeled->collective, 0, ranks, 0, 1);
@@ -227,7 +227,7 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 
 /* ---- A communicator's plan ---- */
 
-/* By what this rank's peers are reached: what has been opened, else what would be. */
+/* Lists the transports by which this rank reaches its peers, open or not. */
 static void name_transports(const collet_comm *comm, char *text, size_t capacity)
 {
 	const struct collet_peer_info *peer_infos = comm->context->bootstrap.peer_infos;
@@ -332,7 +332,7 @@ static collet_status write_line(int fd, const char *line, size_t bytes)
 	return COLLET_OK;
 }
 
-/* kind: what its calls are, if they are numbered apart. */
+/* Writes the records of one recorder. kind says what its calls are, if they are numbered out of band. */
 static collet_status dump_recorder(
 	const collet_comm *comm, const struct collet_recorder *recorder, const char *kind, int fd)
 {
