@@ -31,15 +31,15 @@ collet_status collet_call_use_staging(const collet_comm *comm, struct collet_cal
 		vector->displacements);
 }
 
-/* ---- The ways ---- */
+/* ---- Paths ---- */
 
-/* By a kernel of each rank's, where ranks have a GPU each, or are threads that share one. All know which calls. */
+/* A kernel of each rank: ranks have a GPU each, or are threads that share one. All ranks decide alike. */
 static collet_status path_device_collective(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	return collet_device_collectives_call(comm, call->arguments, call->buffers, call->how, claimed);
 }
 
-/* When its stream gets to it: then by the leader, or by way of the host. */
+/* The stream that the caller names: it executes the call by the leader, or staged in host memory. */
 static collet_status path_stream(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	*claimed = call->how && call->how->stream;
@@ -48,7 +48,7 @@ static collet_status path_stream(collet_comm *comm, struct collet_checked_call *
 		       : COLLET_OK;
 }
 
-/* No way, but what all that follow have to do first: calls on streams that were made before must have started. */
+/* No path: waits until earlier calls on streams have started, as all paths behind it must. */
 static collet_status path_after_streams(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	const collet_status status = collet_streams_wait_started(comm, call->arguments->function, call->how);
@@ -56,8 +56,8 @@ static collet_status path_after_streams(collet_comm *comm, struct collet_checked
 	return status;
 }
 
-/* Offered to the leader of ranks that share a GPU, who says which way it goes (cuda/shared_gpu/shared_gpu.h): by its
- * launch, or of all of them by way of the host. All ranks know which calls are. */
+/* The leader of ranks that share a GPU. It launches a kernel for all of them, or has all of them stage their buffers
+ * (cuda/shared_gpu/shared_gpu.h). All ranks decide alike which calls it is asked about. */
 static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	const struct collet_call_arguments *arguments = call->arguments;
@@ -74,7 +74,7 @@ static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_ca
 	return status == COLLET_OK ? collet_gpu_call_run(comm, arguments, &buffers, NULL, call->how) : status;
 }
 
-/* By way of the host's memory, where that is needed: each rank for itself. How, gpu_staging.h says. */
+/* Host memory: each rank stages the buffers that are a GPU's (cuda/staging/gpu_staging.h). */
 static collet_status path_staged(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	struct collet_call_arguments *arguments = call->arguments;

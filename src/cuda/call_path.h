@@ -1,6 +1,6 @@
-/* Which way a checked collective goes to its buffers, which may be the host's or a GPU's: call_path.c has the ways in
- * the order in which they are asked, and nowhere else is that decided. What is large or small for them, and which
- * algorithm they take, path_rules.h says. */
+/* Chooses the path of a checked collective to its buffers, which may be the host's or a GPU's. call_path.c has the
+ * paths in the order in which they are asked, and nowhere else is that decided. path_rules.h has the sizes that they
+ * depend on, and says what an algorithm is chosen by. */
 #ifndef COLLET_CUDA_CALL_PATH_H
 #define COLLET_CUDA_CALL_PATH_H
 

@@ -29,7 +29,7 @@ struct collet_choice_basis collet_path_choice_basis(
 	if (!comm->gpu->device_collectives || comm->context->deterministic || call->op == COLLET_USER ||
 		!collet_device_collectives_fit(comm, call->collective, call->shape, call->dtype))
 		return hosts;
-	/* A leader has the lists, and what moves nothing is the host's where there is one. */
+	/* With a leader, v-forms are the leader's, and calls that move nothing are the host's. */
 	if (comm->gpu->shared_gpu && (is_vector || !moves))
 		return hosts;
 	struct collet_choice_basis kernels = collet_device_collectives_choices(comm);
@@ -40,15 +40,15 @@ struct collet_choice_basis collet_path_choice_basis(
 bool collet_path_uses_leaders(const struct collet_path_query *call)
 {
 	const bool one_pass = call->collective == COLLET_REDUCE || call->collective == COLLET_REDUCE_SCATTER;
-	/* Barriers and, of listed counts, calls of nothing. */
+	/* Not barriers, nor v-forms that move nothing. */
 	if (strcmp(call->program->name, "hierarchical") != 0 || !collet_program_inter_host(call->collective) ||
 		!collet_shape_bytes(call->collective, call->shape, collet_dtype_bytes(call->dtype)))
 		return false;
-	/* What is combined inside hosts is rounded there, which is an order of operands of its own. */
+	/* Reducing inside hosts rounds there: that is another order of operands. */
 	return !one_pass || is_any_order(call);
 }
 
-/* The larger of the buffers that this rank uses. */
+/* Returns the size of the larger buffer that this rank uses. */
 static uint64_t largest_buffer_bytes(const collet_comm *comm, const struct collet_path_query *call)
 {
 	const enum collet_collective collective = call->collective;

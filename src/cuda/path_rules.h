@@ -1,15 +1,15 @@
-/* Which way a call goes whose buffers are a GPU's: what the ways are, from which sizes on they are taken, and what a
- * communicator says of it (collet_comm_plan()). */
+/* Which path a call on GPU memory takes: from which sizes on, by which algorithm, and what collet_comm_plan() says of
+ * it. */
 #ifndef COLLET_CUDA_PATH_RULES_H
 #define COLLET_CUDA_PATH_RULES_H
 
 #include "api/call.h"
 
 enum {
-	/* A call from which on each host's ranks, which have GPUs, go together. What is inside hosts the GPU does then,
-	 * of which the table, being about the host's memory, knows nothing; of small messages it is right all the same,
-	 * as their copies are what takes long. Not what the model says, which knows nothing of what offers and verdicts
-	 * take, and never measured on a GPU. */
+	/* The bytes from which on the leader of each host goes between hosts for the host's ranks. The GPU does the
+	 * part inside the host then, which the table of choices does not know: it is about host memory. Below this size
+	 * the table is right all the same, since the copies take longest. The model does not know what asking the
+	 * leader costs, so this is a guess, and never measured on a GPU. */
 	COLLET_GPU_HIERARCHICAL_MIN = 64 << 10
 };
 
@@ -17,12 +17,12 @@ enum {
  * cores do. */
 struct collet_choice_basis collet_path_choice_basis(
 	const collet_comm *comm, const struct collet_path_query *call, bool is_vector);
-/* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */
+/* True if this program lets leaders go between hosts for all ranks that have GPUs. Alike on all ranks. */
 bool collet_path_uses_leaders(const struct collet_path_query *call);
-/* May a large call leave registered buffers where they are, for transports to reach? */
+/* True if transports may reach the registered buffers of a large call on the GPU, so that nothing is staged. */
 bool collet_path_is_gpudirect(const collet_comm *comm, collet_op op);
-/* The way, and the name of the algorithm whose order of operands it has. NULL: there is no driver, or a call of this
- * kind has no buffers, or none of a GPU's. */
+/* Returns the name of the call's path, and in *algorithm the one whose order of operands it has. Returns NULL if a call
+ * of this kind has no buffers, or none of a GPU's. */
 const char *collet_path_name(const collet_comm *comm, const struct collet_path_query *call, const char **algorithm);
 
 #endif

@@ -1,6 +1,8 @@
-/* Calls on GPU memory, by way of the host's: what a call reads is copied to host memory before it starts, what it
- * writes is copied to the GPU when it has ended; or a carrier (staging_method.h) does both while it runs. Host and GPU
- * buffers may be mixed, on one rank and between ranks. */
+/* Calls on GPU memory that run on host memory: staging.
+ *
+ * What a call reads is copied to host memory before it starts, and what it writes is copied to the GPU when it has
+ * ended; or a staging method (staging_method.h) copies both while it runs. Host and GPU buffers may be mixed, on one
+ * rank and between ranks. */
 #ifndef COLLET_CUDA_STAGING_GPU_STAGING_H
 #define COLLET_CUDA_STAGING_GPU_STAGING_H
 
@@ -8,76 +10,80 @@
 #include "api/point_to_point.h"
 #include "cuda/driver/copy_stream.h"
 
-/* What may become of a side that is long; which of it, the carriers say (staging_method.h). A short one is copied
- * whole. */
+/* How a long buffer may be staged; staging_method.h says which are long. A short one is copied whole. */
 enum collet_gpu_staging_kind {
-	COLLET_GPU_STAGING_COLLECTIVE, /* a collective: the request is to be started with
-	                                  collet_gpu_staging_pipeline() */
-	COLLET_GPU_STAGING_GPUDIRECT, /* one that only moves: likewise, and what transports know stays where it is */
-	COLLET_GPU_STAGING_MESSAGE, /* a message: its request is to be started with collet_gpu_staging_bounce() */
-	COLLET_GPU_STAGING_PULLED_MESSAGE /* the same, with a rank of this host that has a GPU (see
-	                                     cuda/peer_gpus/ipc_get.h) */
+	/* A collective. Its request is started with collet_gpu_staging_pipeline(). */
+	COLLET_GPU_STAGING_COLLECTIVE,
+	/* One that does not reduce: likewise, and a buffer that transports have registered stays where it is. */
+	COLLET_GPU_STAGING_GPUDIRECT,
+	/* A message. Its request is started with collet_gpu_staging_bounce(). */
+	COLLET_GPU_STAGING_MESSAGE,
+	/* A message with a rank of this host that has a GPU (cuda/peer_gpus/ipc_get.h): likewise. */
+	COLLET_GPU_STAGING_PULLED_MESSAGE
 };
 
 struct collet_gpu_staging;
 
-/* Where a side is a GPU's, its first becomes the address of host memory that stands for it, filled with what the call
- * reads, if that is not left to a flow or bounce. A collective's sides that overlap stay so. *staged NULL: both are the
- * host's, nothing has happened. COLLET_ERR_ARGUMENT, _MEMORY, _SYSTEM: nothing has happened either. Waits for the copy,
- * not for what other streams of the program do: what they write must be there before the call. */
+/* Begins staging. In each buffer that is a GPU's, `first` becomes the address of host memory that stands for it. That
+ * memory has the bytes that the call reads, unless a pipeline or a bounce buffer brings them later. Buffers of a
+ * collective that overlap still do. *staging is NULL if both buffers are the host's. COLLET_ERR_ARGUMENT, _MEMORY,
+ * _SYSTEM: nothing has happened. Waits for its copy, but not for the program's streams: what they write must be there
+ * before the call. */
 collet_status collet_gpu_staging_begin(struct collet_context *context, const char *function,
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], enum collet_gpu_staging_kind kind,
 	struct collet_gpu_staging **staging);
-/* Of cargo (staging_pipelined.h), which is taken over, even if this fails: so many bytes of host memory, that it is
- * brought to and taken from, for a request to be started with collet_gpu_staging_pipeline(). sides: what this rank has
- * of it on the GPU. */
+/* Begins staging whose bytes the hooks copy (staging_pipelined.h): acquires so many bytes of host memory for a request
+ * that is started with collet_gpu_staging_pipeline(). buffers says what this rank has of it on the GPU. Takes hooks
+ * over, even if it fails. */
 struct collet_copy_hooks;
 collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, struct collet_copy_stream *copy_stream,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], size_t bytes,
 	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging);
-/* Where kernels reach that memory, in the current CUDA context, the copier's. COLLET_ERR_MEMORY: it cannot be
- * page-locked; COLLET_ERR_SYSTEM. */
+/* Returns the address by which kernels reach that memory, in the current CUDA context, which is the copy stream's.
+ * COLLET_ERR_MEMORY if it cannot be page-locked; COLLET_ERR_SYSTEM. */
 collet_status collet_gpu_staging_device_address(const struct collet_gpu_staging *staging, cu_pointer *gpu);
-/* For a flow; its request has been planned, and is not started yet. COLLET_ERR_MEMORY. */
+/* Tells the staging method of its request, which has been planned and not started. COLLET_ERR_MEMORY. */
 collet_status collet_gpu_staging_plan(struct collet_gpu_staging *staging, struct collet_request *request);
-/* NULL: it has been filled, and is emptied by collet_gpu_staging_end(). */
+/* Returns the pipeline to start the request with. NULL if the memory has been filled, and collet_gpu_staging_end()
+ * empties it. */
 struct collet_pipeline *collet_gpu_staging_pipeline(const struct collet_gpu_staging *staging);
-/* Of a side: COLLET_SEND_BUFFER, COLLET_RECV_BUFFER; NULL likewise, or there is nothing to copy. */
+/* Returns the bounce buffer of COLLET_SEND_BUFFER or COLLET_RECV_BUFFER. NULL likewise, or if nothing is copied. */
 struct collet_bounce_buffer *collet_gpu_staging_bounce(const struct collet_gpu_staging *staging, int buffer);
-/* Its request has ended, or never starts, and is still there. Under the engine's lock, before end or drop. */
+/* Stops staging whose request has ended or never starts. Under the engine's lock, before collet_gpu_staging_end() or
+ * collet_gpu_staging_free(). */
 void collet_gpu_staging_stop(const struct collet_gpu_staging *staging);
-/* The same for a call on a stream: nothing is copied yet, and the host's memory is page-locked, since a copy to other
- * memory would keep the caller waiting; that it cannot be is COLLET_ERR_MEMORY. */
+/* Begins staging for a call on a stream, without copying yet. The host memory is page-locked, since a copy to other
+ * memory would block the caller; COLLET_ERR_MEMORY if it cannot be. */
 collet_status collet_gpu_staging_begin_on_stream(struct collet_context *context, const char *function,
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], enum collet_gpu_staging_kind kind,
 	struct collet_gpu_staging **staging);
-/* What the call reads, where that is not brought in pieces; whole: and what is in the buffer that it writes, since it
- * may write less than all of it. The stream's CUDA context is current. */
+/* Enqueues the copy of what the call reads, unless a pipeline brings it. whole: also of the buffer that it writes,
+ * since the call may write less than all of it. The stream's CUDA context is current. */
 collet_status collet_gpu_staging_enqueue_copy_in(
 	const struct collet_gpu_staging *staging, cu_stream stream, bool whole);
-/* What the call has written, likewise. */
+/* Enqueues the copy of what the call has written, likewise. */
 collet_status collet_gpu_staging_enqueue_copy_out(const struct collet_gpu_staging *staging, cu_stream stream);
-/* Is a buffer of it there, on a GPU? */
+/* True if a GPU buffer of the call overlaps this memory. */
 bool collet_gpu_staging_uses(const struct collet_gpu_staging *staging, const char *first, size_t bytes);
-/* Nothing of it is under way any more; NULL is fine. */
+/* Frees staging of which no copy is pending. NULL is fine. */
 void collet_gpu_staging_free(struct collet_gpu_staging *staging);
-/* Of what is written only these blocks are, in elements (v-forms); COLLET_ERR_MEMORY. */
+/* Restricts what is written to these blocks, in elements (v-forms). COLLET_ERR_MEMORY. */
 collet_status collet_gpu_staging_set_blocks(struct collet_gpu_staging *staging, size_t element_bytes, uint32_t size,
 	const uint64_t *counts, const uint64_t *displacements);
-/* Which of these a collective is. */
+/* Returns the kind of staging that a collective needs. */
 enum collet_gpu_staging_kind collet_call_staging_kind(
 	const collet_comm *comm, const struct collet_call_arguments *call);
-/* A collective's arguments become what stands for them (call_path.c). listed: of recv, these blocks are written;
- * NULL: all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
+/* Replaces the buffers in the arguments by those of their staging (call_path.c). vector: the only blocks of recv that
+ * are written; NULL if all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
 collet_status collet_call_use_staging(const collet_comm *comm, struct collet_call_arguments *call,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
 	struct collet_gpu_staging *staging);
-/* Of what is written only what a message has brought is: *received, which is the caller's or, if that is NULL, one of
- * staged's own. */
+/* Restricts what is written to what a message has brought, by *received. Returns received, or, if that is NULL, one of
+ * the staging's own. */
 collet_received *collet_gpu_staging_set_received(
 	struct collet_gpu_staging *staging, collet_received *received, size_t element_bytes);
-/* The call has ended so. Copies back what it has written, if it has ended well and that has not been done, and frees
- * staged; NULL is fine. The status of both. */
+/* Ends staging when its call has ended with this status: on COLLET_OK copies back what the call has written, unless
+ * that has been done. Frees staging; NULL is fine. Returns the status of both. */
 collet_status collet_gpu_staging_end(struct collet_gpu_staging *staging, collet_status status);
 
 #endif
