@@ -19,7 +19,7 @@ static struct collet_comm *comm_of(const struct collet_request *request)
 	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, state));
 }
 
-/* It counts for the algorithm whose order of operands it had. */
+/* Counts a call that the GPU has executed, for the algorithm whose order of operands it had. */
 static void done(struct collet_request *request)
 {
 	if (comm_of(request)->has_gpu_leaders) {
@@ -82,7 +82,7 @@ collet_status collet_comm_make_shared_gpu(collet_comm *comm)
 	const enum collet_shared_gpu_scope fit =
 		comm->context->gpu->device.cuda ? collet_shared_gpu_scope_of(&comm->state) : COLLET_SHARED_GPU_NONE;
 	const bool by_host = fit == COLLET_SHARED_GPU_PER_HOST;
-	/* Alike on all ranks. A deterministic choice knows no hosts, and no algorithm then does. */
+	/* Alike on all ranks. A deterministic choice knows no hosts, so no algorithm may depend on them. */
 	comm->has_gpu_leaders = by_host && !comm->context->deterministic;
 	comm->gpu->ranks_per_gpu = fit == COLLET_SHARED_GPU_NONE ? 1 : collet_shared_gpu_max_ranks(&comm->state);
 	if (fit == COLLET_SHARED_GPU_NONE || (by_host && (!comm->has_gpu_leaders || comm->local_size == 1)))

@@ -8,7 +8,7 @@
 #include "engine/pipeline.h"
 #include "engine/request.h"
 
-/* The first that takes a call has it. */
+/* The first method that supports a call takes it. */
 static const struct collet_staging_method *const staging_methods[] = {
 	&collet_gpudirect_staging, &collet_pipelined_staging, &collet_bounced_staging
 };
@@ -16,9 +16,9 @@ static const struct collet_staging_method *const staging_methods[] = {
 struct collet_gpu_staging {
 	struct collet_staging_transfer transfer;
 	struct collet_pinned_block *blocks[COLLET_USER_BUFFERS];
-	const struct collet_staging_method *method; /* NULL: it is copied whole, before and after */
-	struct collet_staging_handle *handle; /* NULL: likewise; or it has not been made yet */
-	struct collet_buffer_part whole, *parts; /* of what is written; parts NULL: whole */
+	const struct collet_staging_method *method; /* NULL if buffers are copied whole, before and after */
+	struct collet_staging_handle *handle;       /* NULL likewise, or if it has not been made yet */
+	struct collet_buffer_part whole, *parts;    /* of what is written; parts is NULL if that is whole */
 	size_t part_count;
 	const collet_received *received;
 	collet_received own_received;
@@ -56,7 +56,7 @@ static bool overlap(const struct collet_gpu_staging_buffer *a, const struct coll
 	return a->copy_stream && b->copy_stream && a->gpu < b->gpu + b->bytes && b->gpu < a->gpu + a->bytes;
 }
 
-/* NULL: none. declined: those behind this one are asked; NULL: all are. */
+/* Returns the first method that supports the transfer, or NULL; only those after `declined`, unless that is NULL. */
 static const struct collet_staging_method *find_method(
 	const struct collet_staging_transfer *transfer, const struct collet_staging_method *declined)
 {
@@ -74,7 +74,7 @@ static size_t host_bytes(const struct collet_gpu_staging *staging, const struct 
 	return staging->method && staging->method->host_bytes ? staging->method->host_bytes(buffer) : buffer->bytes;
 }
 
-/* Host memory for the sides; what overlaps on the GPU overlaps there, but for messages. */
+/* Acquires host memory for the buffers. Those that overlap on the GPU overlap there, except for messages. */
 static collet_status get_host_memory(struct collet_gpu_staging *staging)
 {
 	struct collet_pinned_pool *pool = &staging->transfer.context->gpu->pinned;
@@ -134,13 +134,13 @@ static collet_status copy_out(const struct collet_cuda *cuda, const struct colle
 		if (parts[i].bytes)
 			status = collet_copy_stream_enqueue(cuda, buffer->copy_stream, buffer->gpu + parts[i].offset,
 				buffer->host + parts[i].offset, parts[i].bytes, what);
-	/* What was added must have ended in any case: its memory goes to the next call. */
+	/* Copies that were enqueued must end in any case: the next call uses the memory. */
 	const collet_status waited = collet_copy_stream_synchronize(cuda, buffer->copy_stream, what);
 	collet_copy_stream_pop_context(cuda);
 	return status == COLLET_OK ? waited : status;
 }
 
-/* Where the sides are; *any: one is a GPU's. */
+/* Finds where the buffers are. *any is set if one is a GPU's. */
 static collet_status find_buffers(struct collet_context *context, const char *function,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS],
 	struct collet_gpu_staging_buffer found[COLLET_USER_BUFFERS], bool *any)
@@ -172,7 +172,8 @@ static collet_status find_buffers(struct collet_context *context, const char *fu
 	return COLLET_OK;
 }
 
-/* Everything but the copies; sides are the host's then, or stay where they are. */
+/* Does everything but the copies. Replaces GPU addresses in buffers by host addresses, unless the method is zero-copy.
+ */
 static collet_status prepare(struct collet_context *context, const char *function,
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], enum collet_gpu_staging_kind kind,
 	struct collet_gpu_staging **staging)
@@ -208,7 +209,7 @@ static collet_status make_handle(struct collet_gpu_staging *staging)
 	return staging->method ? staging->method->make(&staging->transfer, &staging->handle) : COLLET_OK;
 }
 
-/* Is the side copied before and after? */
+/* True if the buffer is copied before or after the call. */
 static bool is_copied_whole(const struct collet_gpu_staging *staging, int buffer)
 {
 	const struct collet_staging_handle *handle = staging->handle;
@@ -254,7 +255,7 @@ collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, str
 	};
 	made->transfer.context = context;
 	made->method = &collet_pipelined_staging;
-	for (int s = 0; s < COLLET_USER_BUFFERS; s++) /* they are in use */
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) /* so that they are known to be in use */
 		if (buffers[s].bytes)
 			made->transfer.buffers[s] = (struct collet_gpu_staging_buffer){ .copy_stream = copy_stream,
 				.gpu = (char *)(uintptr_t)buffers[s].first, .bytes = buffers[s].bytes };
@@ -293,12 +294,12 @@ static void pass_parts(const struct collet_gpu_staging *staging)
 		staging->method->set_parts(staging->handle, staging->parts, staging->part_count);
 }
 
-/* By a carrier behind the one that has it. */
+/* Gives the request to the next method that supports it. */
 static collet_status use_next_method(struct collet_gpu_staging *staging, struct collet_request *request)
 {
 	const struct collet_gpu_staging_buffer *read = &staging->transfer.buffers[COLLET_SEND_BUFFER],
 		*written = &staging->transfer.buffers[COLLET_RECV_BUFFER];
-	(void)staging->method->free(staging->handle); /* which has copied nothing */
+	(void)staging->method->free(staging->handle); /* it has copied nothing */
 	staging->handle = NULL;
 	staging->method = find_method(&staging->transfer, staging->method);
 	assert(staging->method); /* it is too late to copy it whole */

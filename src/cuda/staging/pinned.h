@@ -1,5 +1,6 @@
-/* Host memory through which GPU buffers travel: blocks of the arena, so that local ranks map them and copy nothing, and
- * known to the CUDA driver, so that the GPU copies by itself. Both take long to set up: blocks are kept. */
+/* Page-locked host memory through which GPU buffers are staged. Blocks are in the arena, so that ranks of this host can
+ * map them, and registered with the CUDA driver, so that the GPU copies by itself. Both take long, so blocks are kept.
+ */
 #ifndef COLLET_CUDA_STAGING_PINNED_H
 #define COLLET_CUDA_STAGING_PINNED_H
 
@@ -12,37 +13,38 @@ struct collet_pinned_block {
 	struct collet_pinned_block *next;
 	char *memory;
 	size_t bytes;
-	const struct collet_copy_stream *copy_stream; /* whose context has it registered; NULL: it is ordinary memory */
+	const struct collet_copy_stream
+		*copy_stream; /* whose context has it registered; NULL if it is not page-locked */
 };
 
 struct collet_pinned_pool {
-	const struct collet_cuda *cuda;      /* NULL: there is no pool */
+	const struct collet_cuda *cuda; /* NULL if there is no pool */
 	struct collet_arena *arena;
 	const struct collet_log *log;
 	pthread_mutex_t lock;
 	struct collet_pinned_block *cached;
 	size_t cached_bytes;
-	struct collet_pinned_block *leaked;  /* that a GPU may use yet, for as long as the process lives */
+	struct collet_pinned_block *leaked; /* blocks that a GPU may still use; never freed */
 };
 
-/* What waits for the next call at most; a block beyond it is given back. */
+/* The most bytes that are kept for later calls. */
 enum { COLLET_PINNED_CACHE_BYTES = 256 << 20 };
 
 void collet_pinned_init(struct collet_pinned_pool *pool, const struct collet_cuda *cuda, struct collet_arena *arena,
 	const struct collet_log *log);
-/* Before the arena and the copiers go. A zeroed one is fine. false: the driver has some of it yet, so the arena must
- * stay, and what leads to it. */
+/* Frees the pool, before the arena and the copy streams; a zeroed one is fine. Returns false if the driver still has
+ * some of it: the arena must stay then, and what leads to it. */
 COLLET_MUST_USE bool collet_pinned_deinit(struct collet_pinned_pool *pool);
 
-/* At least so many bytes, contents undefined. COLLET_ERR_MEMORY. That they cannot be page-locked costs speed alone, and
- * is logged. */
+/* Acquires at least so many bytes, contents undefined. COLLET_ERR_MEMORY. Memory that cannot be page-locked is logged
+ * and used all the same; it is only slower. */
 collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
 	size_t bytes, struct collet_pinned_block **block);
-/* Of one that is ordinary memory yet, tries again. */
+/* Tries again to page-lock a block that is not. Returns whether it is now. */
 bool collet_pinned_register(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
 	struct collet_pinned_block *block);
 void collet_pinned_release(struct collet_pinned_pool *pool, struct collet_pinned_block *block);
-/* A copy of it may be under way that nobody can wait for: it is nobody's any more. NULL is fine, as above. */
+/* Keeps a block for good, since a copy of it may be pending that nobody can wait for. NULL is fine, as above. */
 void collet_pinned_leak(struct collet_pinned_pool *pool, struct collet_pinned_block *block);
 
 #endif
