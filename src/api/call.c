@@ -3,9 +3,16 @@
 
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/cpu.h"
+#include "core/status.h"
 #include "engine/call_class.h"
+#include "engine/comm_state.h"
+#include "engine/fast_path.h"
 #include "engine/lock.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
+#include "engine/wait.h"
 
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {

@@ -6,6 +6,7 @@
 
 #include "api/comm.h"
 #include "api/offload.h"
+#include "engine/request.h"
 
 struct collet_call_arguments {
 	const char *function; /* static, for error sentences */

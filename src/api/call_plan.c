@@ -3,7 +3,16 @@
 #include <string.h>
 
 #include "api/call.h"
+#include "core/status.h"
 #include "core/types.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
+#include "engine/fast_path.h"
+#include "engine/plan_key.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
+#include "engine/task.h"
+#include "selection/choice.h"
 
 static bool reserved_is_zero(const collet_how *how)
 {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/call.h"
+#include "core/status.h"
 
 /* ---- Checks ---- */
 

@@ -6,7 +6,14 @@
 
 #include "api/comm.h"
 #include "api/offload.h"
+#include "core/status.h"
+#include "engine/comm_state.h"
+#include "engine/connection_manager.h"
 #include "engine/lock.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
+#include "selection/choice.h"
+#include "selection/tuning.h"
 
 /* ---- Making ---- */
 

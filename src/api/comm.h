@@ -4,6 +4,8 @@
 
 #include "api/context.h"
 #include "api/rank_layout.h"
+#include "engine/comm_state.h"
+#include "selection/choice.h"
 
 /* Counts how often an algorithm was used, and for how many bytes. */
 struct collet_algorithm_use {

@@ -9,8 +9,15 @@
 #include "api/context.h"
 #include "api/offload.h"
 #include "bootstrap/identity.h"
+#include "control/control.h"
+#include "core/clock.h"
 #include "core/config.h"
+#include "core/status.h"
+#include "engine/connection_manager.h"
+#include "engine/progress_thread.h"
+#include "selection/choice.h"
 #include "selection/tuning_file.h"
+#include "transport/registry.h"
 
 /* Maps a page that a fork fills with zeros in the child, so that noticing a fork costs one load. */
 static collet_status make_fork_mark(struct collet_context *context)

@@ -7,10 +7,14 @@
 
 #include <stdatomic.h>
 
+#include <collet/tools.h>
+
 #include "bootstrap/bootstrap.h"
+#include "collectives/program.h"
 #include "engine/engine.h"
 #include "reduce/reduce.h"
 #include "transport/arena.h"
+#include "transport/registry.h"
 
 /* What rank 0 decides for all ranks. It is sent with the table of peer_infos. */
 struct collet_agreement {

@@ -1,9 +1,14 @@
 /* Memory that peers can map, and the registration of the user's own. */
 #include <stdlib.h>
 
+#include <collet/cuda.h>
+
 #include "api/comm.h"
 #include "api/offload.h"
+#include "core/status.h"
 #include "engine/lock.h"
+#include "engine/request.h"
+#include "transport/registry.h"
 
 static collet_status check(const collet_comm *comm, const char *function)
 {

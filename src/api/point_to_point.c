@@ -1,7 +1,12 @@
 /* The public point-to-point calls. */
-#include "api/point_to_point.h"
 #include "api/call.h"
+#include "api/point_to_point.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/p2p/p2p.h"
+#include "engine/request.h"
 
 static collet_status check_op(
 	const collet_comm *comm, const char *function, const struct collet_p2p_op *op, collet_dtype dtype)

@@ -4,6 +4,9 @@
 #include <stdio.h>
 
 #include "api/call.h"
+#include "core/status.h"
+#include "engine/request.h"
+#include "engine/wait.h"
 
 /* Refuses callers that must not make progress. In a forked child it would take the parent's messages from its
  * connections, or wait for a lock that no thread there holds. */

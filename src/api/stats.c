@@ -3,7 +3,14 @@
 #include <string.h>
 
 #include "api/call.h"
+#include "core/status.h"
+#include "engine/channel.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/p2p/p2p.h"
+#include "engine/peer_queue.h"
+#include "engine/request.h"
+#include "transport/registry.h"
 
 void collet_comm_count_call(collet_comm *comm, const struct collet_request *request)
 {

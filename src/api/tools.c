@@ -8,7 +8,15 @@
 #include <unistd.h>
 
 #include "api/call.h"
+#include "core/clock.h"
+#include "core/status.h"
 #include "core/types.h"
+#include "engine/comm_state.h"
+#include "engine/recorder.h"
+#include "engine/task.h"
+#include "selection/choice.h"
+#include "selection/tuning.h"
+#include "transport/registry.h"
 
 /* ---- Lists ---- */
 

@@ -6,8 +6,11 @@
 #include "cuda/peer_gpus/ipc_get.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/stream/stream_call.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
 #include "engine/pipeline.h"
+#include "engine/recorder.h"
+#include "engine/request.h"
 
 /* ---- Collectives ---- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/config.h"
+#include "core/status.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/staging/staging_gpudirect.h"

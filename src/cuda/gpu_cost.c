@@ -7,6 +7,8 @@
 #include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/shared_gpu/shared_gpu.h"
+#include "selection/choice.h"
+#include "selection/tuning.h"
 
 enum { CELL_UNIT_BYTES = 64 << 10 };
 

@@ -7,6 +7,7 @@
 #include "cuda/gpu_cost.h"
 #include "cuda/peer_gpus/device_collective.h"
 #include "engine/comm_state.h"
+#include "selection/choice.h"
 
 static bool is_any_order(const struct collet_path_query *call)
 {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/status.h"
 #include "cuda/peer_gpus/device_collective_internal.h"
 
 static struct collet_context *context_of(const struct devcoll *devcoll)

@@ -2,9 +2,11 @@
 
 #include <stdlib.h>
 
+#include "core/status.h"
 #include "cuda/staging/staging_bounced.h"
 #include "cuda/staging/staging_gpudirect.h"
 #include "cuda/staging/staging_pipelined.h"
+#include "engine/p2p/bounce_buffer.h"
 #include "engine/pipeline.h"
 #include "engine/request.h"
 

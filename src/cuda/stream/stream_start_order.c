@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/clock.h"
+#include "core/status.h"
 #include "cuda/stream/stream_internal.h"
 
 static bool has_rung(const struct collet_stream_call *call)

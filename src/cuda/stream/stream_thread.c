@@ -11,8 +11,13 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/status.h"
 #include "cuda/gpu_call.h"
+#include "engine/comm_state.h"
 #include "engine/lock.h"
+#include "engine/request.h"
+#include "engine/sleep.h"
+#include "engine/wait.h"
 
 /* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile. */
 enum { POLL_MS = 50 };

@@ -1,6 +1,10 @@
 /* Keeps the state of bounce buffers, between their owners and the messages that fill or empty the cells. */
+#include <assert.h>
+
+#include "engine/comm_state.h"
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
+#include "engine/request.h"
 
 static uint32_t segment_count(uint64_t bytes)
 {
