@@ -46,8 +46,8 @@ struct collet_comm_state {
 	_Atomic int end_status;              /* COLLET_OK, or the status that ended it (release, after the sentence) */
 	char sentence[COLLET_ERROR_BYTES];
 	_Atomic uint32_t *abort_word;        /* set to 1 when the communicator ends; NULL: none. Under end_lock */
-	_Atomic uint64_t *departed_word;     /* gets a bit for each rank that leaves in order; NULL: none. Under
-	                                        end_lock */
+	/* Gets a bit for each rank that leaves in order; NULL: none. Under end_lock. */
+	_Atomic uint64_t *departed_word;
 	bool torn_down;                      /* its endpoints are closed and its requests have ended */
 	struct collet_p2p *p2p;
 	struct collet_mismatch mismatch;
@@ -55,7 +55,7 @@ struct collet_comm_state {
 
 /* Initializes a zeroed state whose engine, id, rank, size and world_ranks are filled in. */
 collet_status collet_comm_state_init(struct collet_comm_state *state);
-/* Tears it down, removes it from the engine's lists and frees what it holds. */
+/* Frees what it holds. It has been torn down and is in no list of the engine. */
 void collet_comm_state_deinit(struct collet_comm_state *state);
 /* Ends the communicator for this rank. Only the first call has an effect. notify_peers: also tells the other ranks.
  * Wakes waiters; the thread that makes progress next tears the state down. Any thread, with any lock but end_lock

@@ -21,8 +21,8 @@ struct collet_peer_queue {
 	uint32_t peer;               /* rank in the communicator */
 	uint32_t channel;
 	struct collet_transfer_ring send, receive;
-	struct collet_peer_queue *next_active, **previous_active; /* in engine.active_queues while
-	                                                               something is queued */
+	/* In engine.active_queues while something is queued. */
+	struct collet_peer_queue *next_active, **previous_active;
 	bool connection_requested;   /* collet_connections_request() has been called */
 	struct collet_peer_queue *next_in_state;
 	/* From here on under engine.connections_lock. */

@@ -46,8 +46,8 @@ struct collet_recorder_slot {
 struct collet_recorder {
 	_Atomic uint64_t call_count;   /* call k is in ring[k % COLLET_RECORDS] unless overwritten */
 	struct collet_recorder_slot *ring;
-	/* Records hold ticks, which are cheaper to read than the clock. This moment, in both, gives the tick's
-	 * length. */
+	/* Records hold ticks, which are cheaper to read than the clock. The time since this moment, in both, gives the
+	 * length of a tick. */
 	uint64_t first_ticks;
 	int64_t first_ns;
 };

@@ -23,8 +23,8 @@ struct collet_pipeline;
 struct collet_request {
 	struct collet_comm_state *state;
 	struct collet_request *next_free, *next_allocated; /* in the lists of the communicator state */
-	struct collet_request *next_active, **previous_active; /* in engine.pending_requests while
-	                                                         pending */
+	/* In engine.pending_requests while pending. */
+	struct collet_request *next_active, **previous_active;
 	struct collet_request *next_in_task[COLLET_TASKS];
 	enum collet_status status;   /* COLLET_PENDING until it has ended */
 	/* It received invalid data. It cannot succeed and fails when its communicator ends. */

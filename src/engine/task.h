@@ -31,8 +31,8 @@ struct collet_task {
 	struct collet_request *first_request, *last_request; /* requests that have items to issue, in order of start */
 	struct collet_cursor cursor;          /* position in the first of them */
 	struct collet_work_item items[TASK_WINDOW];
-	uint32_t oldest, next;                /* items oldest to next - 1 are under way, at index % TASK_WINDOW; both
-	                                         only grow */
+	/* Items oldest to next - 1 are under way, at index % TASK_WINDOW. Both only grow. */
+	uint32_t oldest, next;
 	uint32_t free_slots;                  /* bit mask of slots of the staging */
 	bool has_pending_item;                /* items[next] is filled in, but some peer queue has no room */
 	char *staging;                        /* in the arena if that had room; then local peers have it mapped */
