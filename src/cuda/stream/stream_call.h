@@ -1,27 +1,29 @@
-/* Calls on CUDA streams (how.stream): the stream does them when it gets to them, and the caller goes on at once.
+/* Calls on CUDA streams (how.stream): the stream executes them when it gets to them, and the caller does not wait.
  *
- * What is put on the stream: a copy of what is read from the GPU to page-locked memory; a function of the host that
- * rings; a wait for a word that says `done`; a copy of the result to the GPU; a word that says `passed`. A thread of
- * the communicator answers the rings: it runs the call on the host's memory, by the same requests as any other, and
- * sets `done` however the call has ended, so no stream waits for good. Where ranks share a GPU there are no copies: the
- * call is offered to the leader when it has rung (cuda/shared_gpu/shared_gpu.h), and `done` may be the GPU's to set
- * (cuda/shared_gpu/completion_flags.h). Nor are there of a large collective: the thread
- * copies piece by piece, on streams of the library's own (staging_pipelined.h).
+ * A call enqueues five things on the stream: a copy of what it reads from the GPU to page-locked memory; a host
+ * function that rings a doorbell; a wait for the flag `done`; a copy of the result to the GPU; a write of the flag
+ * `released`. A thread of the communicator answers the doorbells. It runs the call on host memory, by requests like any
+ * other, and sets `done` however the call has ended, so that no stream waits for ever.
  *
- * Ranks must run a communicator's calls in one order, and streams may ring in any. So calls start in the order in which
- * they were made: one that rings early waits for those before it to ring, too.
+ * Where ranks share a GPU nothing is copied: the leader gets the call when its doorbell has rung
+ * (cuda/shared_gpu/shared_gpu.h), and the GPU may set `done` (cuda/shared_gpu/completion_flags.h). The stream copies
+ * nothing of a large collective either: the thread copies cell by cell, on streams of the library
+ * (staging_pipelined.h).
  *
- * A graph rings again at each launch. What it has captured (call, request, memory, words) stays until the communicator
- * goes, and starts in the order of its capture, round and round. The ring itself takes `done` back, in the stream's
- * order, before it rings: so a wait never meets what an earlier launch has left there. */
+ * All ranks must run a communicator's calls in one order, but streams may ring in any. So calls start in the order in
+ * which they were made: one that rings early waits until those before it have rung.
+ *
+ * A graph rings again at each launch. The calls that it has captured, with their requests, memory and flags, stay until
+ * the communicator is destroyed. They start in the order of their capture, round and round. The doorbell itself clears
+ * `done`, in the stream's order, before it rings: so a wait never sees the value of an earlier launch. */
 #ifndef COLLET_CUDA_STREAM_STREAM_CALL_H
 #define COLLET_CUDA_STREAM_STREAM_CALL_H
 
 #include "cuda/staging/gpu_staging.h"
 
-/* A checked call with how->stream set. COLLET_OK: it is on the stream; what becomes of it is the communicator's error.
- * COLLET_ERR_ARGUMENT, _UNSUPPORTED, _MEMORY, _SYSTEM: nothing has changed, unless the stream has taken a part of it
- * already, which ends the communicator. */
+/* Enqueues a checked call on how->stream. On COLLET_OK it is on the stream; if it fails later, that is the
+ * communicator's error. COLLET_ERR_ARGUMENT, _UNSUPPORTED, _MEMORY, _SYSTEM: nothing has changed, unless the stream has
+ * a part of the call already, which ends the communicator. */
 collet_status collet_stream_enqueue_collective(collet_comm *comm, struct collet_call_arguments *call,
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
 	const collet_how *how);
@@ -30,19 +32,19 @@ collet_status collet_stream_enqueue_p2p(collet_comm *comm, const char *function,
 
 /* ---- stream_thread.c */
 
-/* A call that is not on a stream comes after those that are: waits until they have started, not until they have ended.
- * That they do not in time ends the communicator. */
+/* Waits until calls made on streams before have started, not until they have ended. A call without a stream comes after
+ * them. If they do not start in time, the communicator ends. */
 collet_status collet_streams_wait_started(collet_comm *comm, const char *function, const collet_how *how);
 
-/* Destroying a communicator. First: what streams have been told by the GPU that it is done this host is soon told, too,
- * and waits for; else others would hear that it has left in the middle. */
+/* Destroying a communicator, first: waits until the host knows of calls that GPUs have told streams to be done. Else
+ * other ranks would hear that this one left in the middle of a call. */
 void collet_streams_drain(collet_comm *comm);
-/* Then nothing starts any more, and whatever waits is let go of: under the engine's lock. */
+/* Then: no call starts any more, and streams that wait are released. Under the engine's lock. */
 void collet_streams_close(collet_comm *comm);
-/* Then, without it: waits until no stream uses anything of this communicator, and frees it. That takes no longer than
- * what the streams were given before; if it is more than COLLET_STREAMS_RELEASE_TIMEOUT_NS, or the driver has refused
- * to have them tell, or a fault has broken their context, false: the communicator's memory and context are not freed,
- * since the streams will still come to use them, or are in the middle of that. */
+/* Then, not under lock: waits until no stream uses anything of this communicator, and frees it. That takes as long as
+ * the work that streams had before. Returns false if streams may still use the communicator's memory and context, which
+ * are not freed: after COLLET_STREAMS_RELEASE_TIMEOUT_NS, if the driver has refused a call in the middle, or if a fault
+ * has broken the context of a stream. */
 bool collet_streams_free(collet_comm *comm);
 
 #define COLLET_STREAMS_RELEASE_TIMEOUT_NS (INT64_C(10) * 1000 * 1000 * 1000)
