@@ -12,18 +12,18 @@
 #include "engine/p2p/p2p.h"
 #include "engine/request.h"
 
-/* One side. */
+/* One buffer. */
 struct bounced_buffer {
-	struct collet_bounce_buffer bounce_buffer; /* first: it is found by it */
+	struct collet_bounce_buffer bounce_buffer; /* first, so that one address is both */
 	struct collet_context *context;
 	struct collet_copy_stream *copy_stream;
-	struct collet_copy_queue *queue; /* NULL: it has none now */
+	struct collet_copy_queue *queue; /* NULL if it has none now */
 	char *gpu;
 	bool is_send;
-	uint32_t stale_marks;        /* marks in the pipe of a request before, whose message nobody wanted */
-	const char *what;            /* for sentences */
-	struct collet_ipc_get_descriptor get_descriptor; /* of what is sent; the receiver's says nothing */
-	struct collet_ipc_mapping *mapping; /* the sender's, while it is pulled from */
+	uint32_t stale_marks;                            /* events of an earlier request, whose message was dropped */
+	const char *what;                                /* for error sentences */
+	struct collet_ipc_get_descriptor get_descriptor; /* of what is sent; empty in a receiver */
+	struct collet_ipc_mapping *mapping;              /* of the sender's memory, while this rank reads it */
 	bool is_pulling;
 };
 
@@ -47,7 +47,7 @@ static collet_status copy_next(struct bounced_buffer *bounced)
 	return status;
 }
 
-/* Looks what has been copied, and begins what there is room for. Between enter and leave. */
+/* Polls copies and enqueues those for which there is room. The copy stream's context is current. */
 static collet_status progress_copies(struct bounced_buffer *bounced, uint32_t *copied)
 {
 	struct collet_copy_queue *queue = bounced->queue;
@@ -59,7 +59,7 @@ static collet_status progress_copies(struct bounced_buffer *bounced, uint32_t *c
 	while (status == COLLET_OK && collet_bounce_may_copy(&bounced->bounce_buffer) &&
 		collet_copy_queue_has_room(queue))
 		status = copy_next(bounced);
-	/* Something of the piece may be under way, with no mark behind it. */
+	/* A part of the cell may be pending, with no event behind it. */
 	if (status != COLLET_OK)
 		queue->failed = true;
 	return status;
@@ -92,7 +92,7 @@ static bool advance(struct collet_bounce_buffer *bounce_buffer)
 		collet_copy_queue_pop_context(cuda, bounced->queue);
 	}
 	bounce_buffer->needs_polling = is_under_way(bounced) || collet_bounce_may_copy(bounce_buffer);
-	/* The peer is in the middle of the message. */
+	/* The peer is in the middle of the message, so the communicator ends. */
 	if (status != COLLET_OK)
 		collet_comm_state_end(bounce_buffer->request->state, status, true, collet_last_error());
 	if (copied && bounced->is_pulling)
@@ -122,7 +122,7 @@ static void export_again(struct collet_bounce_buffer *bounce_buffer, const struc
 	collet_ipc_get_reexport(&bounced->context->gpu->device, to, &bounced->get_descriptor);
 }
 
-/* One copy, with a mark behind it. */
+/* Enqueues one copy with an event behind it. */
 static collet_status begin_pull(struct bounced_buffer *bounced, const char *there, size_t bytes)
 {
 	const struct collet_cuda *cuda = &bounced->context->gpu->cuda;
@@ -137,8 +137,9 @@ static collet_status begin_pull(struct bounced_buffer *bounced, const char *ther
 	return status;
 }
 
-/* Nothing has come, so the message may come by way of the host. But where nobody knows whether the copy is under way
- * all the same, nothing else may be brought to its place, and what it reads stays open. true: it may. */
+/* Gives up a copy from GPU to GPU of which nothing has arrived. True if the message may come through host memory
+ * instead. If the copy may be pending all the same, nothing else may be written there, and what it reads stays mapped.
+ */
 static bool abandon_pull(struct bounced_buffer *bounced, collet_status status)
 {
 	struct collet_context *context = bounced->context;
@@ -158,7 +159,7 @@ static bool abandon_pull(struct bounced_buffer *bounced, collet_status status)
 	return waited;
 }
 
-/* false: it may come by way of the host. */
+/* Returns false if the message must come through host memory. */
 static bool pull(struct collet_bounce_buffer *bounce_buffer, const uint64_t *where, bool *must_resend)
 {
 	struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
@@ -180,7 +181,7 @@ static bool pull(struct collet_bounce_buffer *bounce_buffer, const uint64_t *whe
 	return true;
 }
 
-/* ---- A side's life ---- */
+/* ---- One buffer ---- */
 
 static collet_status make_buffer(struct collet_context *context, const struct collet_gpu_staging_buffer *buffer,
 	bool sends, bool pulled, struct bounced_buffer **made)
@@ -195,7 +196,7 @@ static collet_status make_buffer(struct collet_context *context, const struct co
 		.gpu = buffer->gpu,
 		.is_send = sends,
 		.what = sends ? "copying a message from the GPU" : "copying a message to the GPU" };
-	/* Now, when nothing has been begun that a failure would spoil. */
+	/* Now, when a failure undoes nothing that has begun. */
 	const collet_status status =
 		collet_copy_queue_acquire(&context->gpu->copy_streams, buffer->copy_stream, &bounced->queue);
 	if (status != COLLET_OK) {
@@ -226,23 +227,24 @@ static void quiesce_buffer(struct bounced_buffer *bounced)
 	}
 }
 
-/* Waits for copies that are under way. false: as of collet_copy_queue_release(), of the cells. */
+/* Waits for pending copies. Returns false if copies of the cells may still be pending, as collet_copy_queue_release()
+ * does. */
 static bool free_buffer(struct bounced_buffer *bounced)
 {
 	assert(!bounced->bounce_buffer.request);
 	const bool waited = collet_copy_queue_release(&bounced->context->gpu->copy_streams, bounced->queue);
-	/* Where nobody knows whether it is read yet, it stays open. */
+	/* It stays mapped if it may still be read. */
 	if (waited)
 		collet_ipc_cache_release(&bounced->context->gpu->device.ipc_cache, bounced->mapping);
 	free(bounced);
 	return waited;
 }
 
-/* ---- A call's ---- */
+/* ---- A call ---- */
 
 struct bounced_message {
-	struct collet_staging_handle handle; /* first: it is found by it */
-	struct bounced_buffer *buffers[COLLET_USER_BUFFERS]; /* NULL: it is short */
+	struct collet_staging_handle handle;                 /* first, so that one address is both */
+	struct bounced_buffer *buffers[COLLET_USER_BUFFERS]; /* NULL if it is short */
 };
 
 static struct bounced_message *bounced_message_of(struct collet_staging_handle *handle)

@@ -1,6 +1,6 @@
-/* A message's buffers on a GPU, copied to bounce cells or from them while it travels: a carrier, the owner of
- * engine/p2p/bounce_buffer.h. Where the other rank is one of this host's with a GPU, it goes from GPU to GPU, if it can
- * (cuda/peer_gpus/ipc_get.h). Of a call that sends and receives each side has cells of its own, unless it is short. */
+/* A staging method for messages: copies a GPU's buffer to or from bounce buffers while the message travels
+ * (engine/p2p/bounce_buffer.h). Between ranks of this host that have GPUs it copies from GPU to GPU, if it can
+ * (cuda/peer_gpus/ipc_get.h). A call that sends and receives has cells for each buffer, unless that is short. */
 #ifndef COLLET_CUDA_STAGING_STAGING_BOUNCED_H
 #define COLLET_CUDA_STAGING_STAGING_BOUNCED_H
 

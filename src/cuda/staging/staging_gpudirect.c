@@ -12,24 +12,24 @@
 #include "engine/task.h"
 #include "engine/work_item.h"
 
-/* Copies from the GPU, and those to it and inside it. */
+/* Copies from the GPU, and those to it or inside it. */
 enum { TO_HOST, TO_GPU, DIRECTIONS };
 
 static const char *const what[DIRECTIONS] = { "copying a piece from the GPU", "copying a piece to the GPU" };
 
-/* Items whose copies are to be made, in order: up to next they are under way, a mark in the pipe behind each. */
+/* Items with copies in one direction, in order. Those before next are pending, each with an event behind it. */
 struct direction {
-	struct collet_copy_queue *queue; /* NULL: it has none now */
+	struct collet_copy_queue *queue; /* NULL if it has none now */
 	struct collet_work_item *first, *next, *last;
 };
 
 struct collet_staging_gpudirect {
-	struct collet_staging_handle handle; /* first: it is found by it */
+	struct collet_staging_handle handle; /* first, so that one address is both */
 	struct collet_pipeline pipeline;
 	struct collet_gdr gdr;
 	struct collet_context *context;
 	struct collet_copy_stream *copy_stream;
-	struct collet_pinned_block *cells; /* NULL: the request has not been planned yet */
+	struct collet_pinned_block *cells; /* NULL until the request has been planned */
 	struct direction directions[DIRECTIONS];
 };
 
@@ -52,7 +52,7 @@ bool collet_gpudirect_reaches_all(const struct collet_comm_state *state)
 	return state->size > 1;
 }
 
-/* On one GPU, and known to a transport there. */
+/* True if the buffers are on one GPU and registered with a transport. */
 static bool supports(const struct collet_staging_transfer *transfer)
 {
 	const struct collet_copy_stream *read = transfer->buffers[COLLET_SEND_BUFFER].copy_stream,
@@ -72,7 +72,7 @@ static bool supports(const struct collet_staging_transfer *transfer)
 
 /* ---- One round ---- */
 
-/* Is the first of an item's copies one to the host? They all are then, or are few. */
+/* Finds whether an item's first copy goes to the host. Then all of them do, or there are few. */
 static collet_status note_direction(void *context, void *to, const void *from, size_t bytes)
 {
 	const struct collet_work_item *item = context;
@@ -98,7 +98,7 @@ static void queue_copies(struct collet_gdr *reach, struct collet_work_item *item
 	gpudirect->pipeline.needs_polling = true;
 }
 
-/* For collet_gdr_visit_copies(). */
+/* The context of add_copy(). */
 struct copy_visit {
 	struct collet_staging_gpudirect *gpudirect;
 	struct direction *direction;
@@ -111,7 +111,7 @@ static collet_status add_copy(void *context, void *to, const void *from, size_t 
 		bytes, what[visit->direction - visit->gpudirect->directions]);
 }
 
-/* Between enter and leave. */
+/* Enqueues copies while there is room. The queue's context is current. */
 static collet_status issue(struct collet_staging_gpudirect *gpudirect, struct direction *direction)
 {
 	const struct collet_cuda *cuda = &gpudirect->context->gpu->cuda;
@@ -125,13 +125,13 @@ static collet_status issue(struct collet_staging_gpudirect *gpudirect, struct di
 		if (status == COLLET_OK)
 			direction->next = direction->next->next_copy;
 	}
-	/* Something of the item may be under way, with no mark behind it. */
+	/* A part of the item may be pending, with no event behind it. */
 	if (status != COLLET_OK)
 		direction->queue->failed = true;
 	return status;
 }
 
-/* *passed copies more have been made. */
+/* Polls and enqueues copies of one direction. *passed is the number of items whose copies have completed. */
 static collet_status progress_direction(
 	struct collet_staging_gpudirect *gpudirect, struct direction *direction, uint32_t *passed)
 {
@@ -167,13 +167,13 @@ static bool advance(struct collet_pipeline *pipeline)
 		}
 	}
 	pipeline->needs_polling = gpudirect->directions[TO_HOST].first || gpudirect->directions[TO_GPU].first;
-	/* Others are in the middle of the call. */
+	/* Other ranks are in the middle of the call, so the communicator ends. */
 	if (status != COLLET_OK)
 		collet_comm_state_end(pipeline->request->state, status, true, collet_last_error());
 	return some;
 }
 
-/* ---- Its life ---- */
+/* ---- Making and freeing ---- */
 
 static void quiesce(struct collet_staging_handle *handle)
 {
@@ -187,7 +187,7 @@ static void quiesce(struct collet_staging_handle *handle)
 	}
 }
 
-/* Memory of its own that cannot be waited for is lost; other there is none. */
+/* Cells whose copies cannot be waited for are leaked. There is no other host memory. */
 static bool free_gpudirect(struct collet_staging_handle *handle)
 {
 	struct collet_staging_gpudirect *gpudirect = gpudirect_of(handle);
@@ -222,7 +222,7 @@ static collet_status make(const struct collet_staging_transfer *transfer, struct
 	gpudirect->gdr = (struct collet_gdr){ .start_copies = queue_copies,
 		.gpu_ranges = { { read->gpu, read->copy_stream ? read->bytes : 0 },
 			{ written->gpu, written->copy_stream ? written->bytes : 0 } } };
-	/* Now, when nothing has been begun that a failure would spoil. */
+	/* Now, when a failure undoes nothing that has begun. */
 	for (int w = 0; w < DIRECTIONS && status == COLLET_OK; w++)
 		status = collet_copy_queue_acquire(
 			&transfer->context->gpu->copy_streams, gpudirect->copy_stream, &gpudirect->directions[w].queue);
@@ -233,7 +233,7 @@ static collet_status make(const struct collet_staging_transfer *transfer, struct
 	return status;
 }
 
-/* It declines what is of too many peers at once: its cells would be no less than what stands for the buffers. */
+/* Declines calls with many peers at a time: cells would be as large as staged buffers. */
 static collet_status plan(struct collet_staging_handle *handle, const struct collet_request *request, bool *declined)
 {
 	struct collet_staging_gpudirect *gpudirect = gpudirect_of(handle);

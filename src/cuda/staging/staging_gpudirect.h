@@ -1,4 +1,4 @@
-/* A call's buffers on a GPU that transports reach themselves: a carrier, the owner of engine/gdr.h. */
+/* A staging method for buffers that transports read and write on the GPU (engine/gdr.h). */
 #ifndef COLLET_CUDA_STAGING_STAGING_GPUDIRECT_H
 #define COLLET_CUDA_STAGING_STAGING_GPUDIRECT_H
 
@@ -6,7 +6,7 @@
 
 extern const struct collet_staging_method collet_gpudirect_staging;
 
-/* Would the connections to all other ranks of the group take GPU memory, as far as their cards tell? */
+/* True if connections to all other ranks would take GPU memory, as far as peer_infos tell. */
 bool collet_gpudirect_reaches_all(const struct collet_comm_state *state);
 
 #endif

@@ -8,23 +8,23 @@
 #include "engine/pipeline.h"
 #include "engine/request.h"
 
-/* One direction. */
+/* One direction of copies. */
 struct direction {
-	struct collet_copy_stream *copy_stream; /* NULL: nothing goes there */
-	struct collet_copy_queue *queue; /* NULL: it has none now */
+	struct collet_copy_stream *copy_stream; /* NULL if nothing is copied in this direction */
+	struct collet_copy_queue *queue;        /* NULL if it has none now */
 	char *gpu;
-	uint32_t issued_count; /* cells */
-	const char *what; /* for sentences */
+	uint32_t issued_count; /* cells whose copies have been enqueued */
+	const char *what;      /* for error sentences */
 };
 
 struct collet_staging_pipelined {
-	struct collet_staging_handle handle; /* first: it is found by it */
+	struct collet_staging_handle handle; /* first, so that one address is both */
 	struct collet_pipeline pipeline;
 	struct collet_context *context;
 	struct direction in, out;
-	const struct collet_buffer_part *parts; /* NULL: all */
+	const struct collet_buffer_part *parts; /* NULL if all of it is written */
 	size_t part_count;
-	struct collet_copy_hooks hooks;  /* owner NULL: there are two buffers */
+	struct collet_copy_hooks hooks; /* context is NULL if there are two buffers */
 };
 
 static struct collet_staging_pipelined *pipelined_of(struct collet_staging_handle *handle)
@@ -51,7 +51,7 @@ static collet_status copy_out(struct collet_staging_pipelined *pipelined, size_t
 		pipelined->out.gpu + first, pipelined->pipeline.out.first + first, end - first, pipelined->out.what);
 }
 
-/* Of the cell, what is in the parts. */
+/* Enqueues the copy of a cell, as far as the parts cover it. */
 static collet_status copy_out_cell(struct collet_staging_pipelined *pipelined, uint32_t cell)
 {
 	const struct collet_range range = collet_pipeline_cell(&pipelined->pipeline, &pipelined->pipeline.out, cell);
@@ -71,14 +71,14 @@ static collet_status copy_out_cell(struct collet_staging_pipelined *pipelined, u
 	return status;
 }
 
-/* Is something under way, or to be put there? */
+/* True if copies are pending or can be enqueued. */
 static bool is_busy(const struct direction *direction, uint32_t count)
 {
 	return direction->copy_stream && (direction->issued_count != count ||
 						 (direction->queue && !collet_copy_queue_is_empty(direction->queue)));
 }
 
-/* Looks what has been passed, and adds cells while there is room. */
+/* Polls copies and enqueues cells while there is room. */
 static collet_status progress_direction(struct collet_staging_pipelined *pipelined, struct direction *direction,
 	const uint32_t *cells, uint32_t count, uint32_t *passed)
 {
@@ -98,7 +98,7 @@ static collet_status progress_direction(struct collet_staging_pipelined *pipelin
 			status = collet_copy_queue_record(cuda, direction->queue, direction->what);
 		direction->issued_count += status == COLLET_OK;
 	}
-	/* Something of the cell may be under way, with no mark behind it. */
+	/* A part of the cell may be pending, with no event behind it. */
 	if (status != COLLET_OK)
 		direction->queue->failed = true;
 	collet_copy_queue_pop_context(cuda, direction->queue);
@@ -126,13 +126,13 @@ static bool advance(struct collet_pipeline *pipeline)
 		collet_pipeline_copied_out(pipeline);
 	if (pipelined->hooks.context && (arrived || taken) && collet_pipeline_is_complete(pipeline))
 		pipelined->hooks.complete(pipelined->hooks.context);
-	/* Others are in the middle of the call. */
+	/* Other ranks are in the middle of the call, so the communicator ends. */
 	if (status != COLLET_OK)
 		collet_comm_state_end(pipeline->request->state, status, true, collet_last_error());
 	return arrived || taken;
 }
 
-/* ---- Its life ---- */
+/* ---- Making and freeing ---- */
 
 static collet_status open_direction(struct collet_staging_pipelined *pipelined, struct direction *direction,
 	const struct collet_gpu_staging_buffer *buffer)
@@ -144,7 +144,7 @@ static collet_status open_direction(struct collet_staging_pipelined *pipelined, 
 				   : COLLET_OK;
 }
 
-/* false: as of collet_copy_queue_release(). */
+/* Returns false if copies may still be pending, as collet_copy_queue_release() does. */
 static bool close_direction(struct collet_staging_pipelined *pipelined, struct direction *direction)
 {
 	const bool waited = collet_copy_queue_release(&pipelined->context->gpu->copy_streams, direction->queue);

@@ -1,5 +1,5 @@
-/* A call's buffers on a GPU, brought to the host's memory and taken back piece by piece while the call runs: a carrier,
- * the owner of a flow (engine/pipeline.h). */
+/* A staging method for large collectives: copies a GPU's buffers to host memory and back, cell by cell, while the call
+ * runs (engine/pipeline.h). */
 #ifndef COLLET_CUDA_STAGING_STAGING_PIPELINED_H
 #define COLLET_CUDA_STAGING_STAGING_PIPELINED_H
 
@@ -8,11 +8,11 @@
 
 extern const struct collet_staging_method collet_pipelined_staging;
 
-/* Is a side so long that this pays? */
+/* True if a buffer is so long that this pays. */
 bool collet_staging_is_large(const struct collet_staging_transfer *transfer);
 
-/* Whose data it is, where it is more than one buffer: how bytes of it come to the host's block, and leave, as far as
- * they do. Between collet_copy_queue_push_context() and leave, but for over, stop and free. */
+/* Copies for a call whose data is in more than one buffer: how bytes get to the host block and from there. Called with
+ * the copy queue's context current, except for complete, stop and free. */
 struct collet_copy_hooks {
 	void *context;
 	bool has_input, has_output;
@@ -20,9 +20,9 @@ struct collet_copy_hooks {
 		void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes);
 	collet_status (*copy_out)(
 		void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes);
-	/* All has been brought and taken. Under the engine's lock. */
+	/* Told when all copies are done. Under the engine's lock. */
 	void (*complete)(void *context);
-	/* The request has ended, and is still there; likewise. Perhaps more than once. */
+	/* Told when the request has ended and still exists; likewise. Perhaps more than once. */
 	void (*stop)(void *context);
 	void (*free)(void *context);
 };

@@ -1,4 +1,4 @@
-/* Putting a call on a stream. On the caller's thread, which waits for nobody: neither for a peer nor for the GPU. */
+/* Enqueues calls on streams. Runs on the caller's thread, which waits neither for a peer nor for the GPU. */
 #include "cuda/stream/stream_call.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "engine/lock.h"
 #include "engine/request.h"
 
-/* ---- Words ---- */
+/* ---- Flags ---- */
 
 /* In the current CUDA context. */
 static collet_status add_block(struct collet_streams *streams, const struct collet_copy_stream *copy_stream)
@@ -99,7 +99,7 @@ void collet_streams_reap(struct collet_streams *streams)
 	pthread_mutex_lock(&streams->lock);
 	for (struct collet_stream_call **at = &streams->unreleased; *at;) {
 		struct collet_stream_call *call = *at;
-		/* Acquire: the stream's last use of its memory comes before. */
+		/* Acquire: pairs with the stream's write, after its last use of the call's memory. */
 		if (call->is_leaked || !atomic_load_explicit(&call->flags->released, memory_order_acquire)) {
 			at = &call->next;
 			continue;
@@ -120,15 +120,15 @@ void collet_streams_reap(struct collet_streams *streams)
 	}
 }
 
-/* ---- Where a call is put ---- */
+/* ---- The stream's context ---- */
 
 struct stream_scope {
 	const struct collet_cuda *cuda;
 	cu_stream stream;
 	cu_context context;
 	struct collet_copy_stream *copy_stream;
-	uint64_t capture;            /* 0: none */
-	int capture_mode;            /* the thread's, of capturing, before */
+	uint64_t capture; /* 0 if the stream is not captured */
+	int capture_mode; /* the thread's capture mode before */
 };
 
 static collet_status find_copier(struct collet_context *context, struct stream_scope *scope)
@@ -157,7 +157,7 @@ static void leave(struct stream_scope *scope)
 	(void)scope->cuda->cuCtxPopCurrent(NULL);
 }
 
-/* The stream's context is the thread's until leave(), and registering memory spoils nobody's capture. */
+/* Makes the stream's context current until leave(). Registering memory invalidates no capture meanwhile. */
 static collet_status enter(struct collet_context *context, void *stream, struct stream_scope *scope)
 {
 	const struct collet_cuda *cuda = &context->gpu->cuda;
@@ -189,14 +189,14 @@ static collet_status enter(struct collet_context *context, void *stream, struct 
 	return status;
 }
 
-/* ---- Putting it there ---- */
+/* ---- Enqueueing ---- */
 
 static collet_status check(const struct stream_scope *scope, cu_result result, const char *what)
 {
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(scope->cuda, result, what);
 }
 
-/* What the stream does once it has rung. */
+/* Enqueues what the stream does after the doorbell. */
 static collet_status enqueue_rest(const struct stream_scope *scope, const struct collet_stream_call *call)
 {
 	collet_status status = check(scope,
@@ -210,8 +210,8 @@ static collet_status enqueue_rest(const struct stream_scope *scope, const struct
 	return status;
 }
 
-/* The driver has refused something. The stream may have a part of the call: then its memory stays until the stream has
- * passed, or, where that cannot be known, for ever. */
+/* Enqueues the release of a call that the driver has refused in the middle. The call's memory stays until the stream
+ * has passed what it has of it; for ever, if nothing will tell. */
 static void enqueue_release(const struct stream_scope *scope, struct collet_stream_call *call)
 {
 	call->is_leaked = scope->capture != 0 ||
@@ -246,7 +246,7 @@ static collet_status enqueue(const struct stream_scope *scope, struct collet_str
 	}
 	status = enqueue_rest(scope, call);
 	if (status != COLLET_OK) {
-		/* It will ring, and the others will wait for it: there is no way back. */
+		/* The doorbell will ring and other ranks will wait for the call, so it cannot be undone. */
 		collet_comm_state_end(&streams->comm->state, status, true, collet_last_error());
 		enqueue_release(scope, call);
 		streams->unreleased_count -= !scope->capture && call->is_leaked;
@@ -295,7 +295,7 @@ static collet_status make(collet_comm *comm, const struct stream_scope *scope, c
 	return COLLET_OK;
 }
 
-/* The stream copies to and from the host's memory. sides: the host's afterwards. */
+/* Stages the call: the stream copies to and from host memory, whose addresses buffers get. */
 static collet_status stage(collet_comm *comm, struct collet_stream_call *call, struct collet_call_arguments *arguments,
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector)
 {
@@ -305,7 +305,8 @@ static collet_status stage(collet_comm *comm, struct collet_stream_call *call, s
 		collet_call_use_staging(comm, arguments, buffers, vector, call->staging) : status;
 }
 
-/* The stream copies nothing: which way it goes is decided when all have rung. */
+/* Describes the call for the leader, which decides how it is executed when all ranks' doorbells have rung. The stream
+ * copies nothing. */
 static collet_status describe_for_leader(
 	const collet_comm *comm, struct collet_stream_call *call, const char *function, const collet_how *how)
 {

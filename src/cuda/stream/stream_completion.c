@@ -1,6 +1,5 @@
-/* Calls whose end the GPU tells their streams by itself (cuda/shared_gpu/completion_flags.h). Nobody is woken for that,
- * so the thread looks now and then: should the communicator end, or the GPU never come to it, their streams have to go
- * on all the same. */
+/* Calls of which the GPU itself tells streams that they are done (cuda/shared_gpu/completion_flags.h). That wakes no
+ * thread, so this one polls: if the communicator ends, or the GPU never executes the call, its stream must go on. */
 #include <stdio.h>
 
 #include "core/clock.h"
@@ -25,13 +24,13 @@ bool collet_streams_poll_is_due(const struct collet_streams *streams)
 	return streams->next_poll_ns && collet_clock_ns() >= streams->next_poll_ns;
 }
 
-/* Is the GPU at it yet? *late: one that has taken too long. */
+/* True if the GPU still executes the call. Stores in *timed_out one that has taken too long. */
 static bool poll_completion(
 	struct collet_stream_call *call, bool ended, int64_t now, const struct collet_stream_call **timed_out)
 {
 	if (!call->is_on_gpu)
 		return false;
-	/* Acquire: where a graph's next ring has taken `done` back, rings says so. */
+	/* Acquire: if a graph's next doorbell has cleared `done`, the count of doorbells shows it. */
 	const bool done = atomic_load_explicit(call->done_flag, memory_order_acquire) ||
 		atomic_load_explicit(&call->doorbells, memory_order_relaxed) != call->started_doorbells;
 	if (!done && ended)

@@ -89,7 +89,7 @@ struct collet_streams {
 	/* The thread's own. */
 	struct collet_stream_call *active; /* started calls */
 	unsigned doorbells_seen;
-	/* The first deadline of calls that have rung and wait for calls before them, and its function; 0 if none waits. */
+	/* The first deadline of calls that have rung and wait for others, and its function; 0 if none waits. */
 	int64_t deferred_until;
 	const char *deferred_function;
 	int64_t next_poll_ns; /* when to poll calls on the GPU next; 0 if there are none */

@@ -1,5 +1,4 @@
-/* The order in which calls on streams start: that in which they were made; for those of a graph, that of its capture.
- */
+/* The order in which calls on streams start: that in which they were made, and within a graph that of its capture. */
 #include <stdlib.h>
 
 #include "core/clock.h"
@@ -8,7 +7,7 @@
 
 static bool has_rung(const struct collet_stream_call *call)
 {
-	return atomic_load_explicit(&call->rung, memory_order_acquire);  /* pairs with the ring's store */
+	return atomic_load_explicit(&call->rung, memory_order_acquire); /* pairs with the doorbell's store */
 }
 
 static struct collet_captured_calls *find_captured(struct collet_streams *streams, uint64_t id)
@@ -134,7 +133,7 @@ static void note_deferred(struct collet_streams *streams, const struct collet_st
 	streams->deferred_until = deadline_of(call);
 }
 
-/* Of those that have rung, and that others hold up, the one whose time ends first. Under the streams' lock. */
+/* Finds the first deadline of calls that have rung and wait for others. Under the streams' lock. */
 static void find_deferred(struct collet_streams *streams)
 {
 	streams->deferred_until = 0;

@@ -1,4 +1,4 @@
-/* What becomes of calls on streams when their communicator goes: streams may use what they have of them yet. */
+/* Frees calls on streams with their communicator, as far as no stream may still use them. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -8,18 +8,17 @@
 #include "engine/engine.h"
 #include "engine/lock.h"
 
-enum { POLL_NS = 200 * 1000 }; /* between looks whether streams have passed */
+enum { POLL_NS = 200 * 1000 }; /* between polls of the flags `released` */
 
-/* What a look has found out of contexts. */
+/* What one poll has found out about contexts. */
 struct context_health {
-	const struct collet_copy_stream *last_stream; /* asked last; */
-	bool is_broken;              /* and so its context was */
-	bool has_broken;             /* some context was, */
-	bool has_faulted;            /* and there is one that has not gone */
+	const struct collet_copy_stream *last_stream; /* the last one asked */
+	bool is_broken;                               /* its context was broken */
+	bool has_broken;                              /* some context was broken */
+	bool has_faulted;                             /* one of these by a fault, not by its destruction */
 };
 
-/* Nothing begins any more in a context that a fault has broken, or that the program has destroyed: no stream of it
- * passes anything. */
+/* True if a fault has broken the context, or the program has destroyed it. No stream of it makes progress then. */
 static bool is_broken(const struct collet_streams *streams, const struct collet_copy_stream *copy_stream,
 	struct context_health *health)
 {
@@ -39,7 +38,7 @@ static bool is_broken(const struct collet_streams *streams, const struct collet_
 	return health->is_broken;
 }
 
-/* Of a list's calls. Under the streams' lock. */
+/* Counts the calls of a list whose context is broken. Under the streams' lock. */
 static size_t count_broken(
 	const struct collet_streams *streams, const struct collet_stream_call *call, struct context_health *health)
 {
@@ -61,13 +60,13 @@ static bool graphs_released(const struct collet_streams *streams, struct context
 	return true;
 }
 
-/* Does no stream use anything of it any more? *looked: and of which is it said for their context's sake? */
+/* True if no stream uses any call. *health says which contexts were found broken. */
 static bool all_released(struct collet_streams *streams, struct context_health *health)
 {
 	*health = (struct context_health){ .last_stream = NULL };
 	collet_streams_reap(streams);
 	pthread_mutex_lock(&streams->lock);
-	/* What the thread is at is in neither list, for the moment. */
+	/* A call that the thread has taken is in neither list for the moment. */
 	const bool released = (!streams->unreleased_count ||
 				    streams->unreleased_count == count_broken(streams, streams->first, health) +
 							    count_broken(streams, streams->unreleased, health)) &&
@@ -76,15 +75,15 @@ static bool all_released(struct collet_streams *streams, struct context_health *
 	return released;
 }
 
-/* True: streams use nothing of it any more, as far as they have ever rung. *faulty: but what some were in the middle of
- * when a fault came, a ring or the setting of a word, nobody will say that they have ended. */
+/* Waits until streams use none of the calls that have rung; false if that takes too long. *faulted: a fault came while
+ * some were in a doorbell or setting a flag, and nothing will tell that these have ended. */
 static bool wait_all_released(struct collet_streams *streams, bool *faulted)
 {
 	const int64_t deadline = collet_clock_ns() + COLLET_STREAMS_RELEASE_TIMEOUT_NS;
 	const struct timespec pause = { .tv_nsec = POLL_NS };
 	struct context_health health = { .last_stream = NULL };
 	for (;;) {
-		/* A fault is there at the next look too. */
+		/* Polls once more after a fault, which stays. */
 		const bool before = health.has_broken, released = all_released(streams, &health);
 		*faulted = health.has_faulted;
 		if ((released && health.has_broken == before) || collet_clock_ns() >= deadline)
@@ -93,8 +92,8 @@ static bool wait_all_released(struct collet_streams *streams, bool *faulted)
 	}
 }
 
-/* May a stream of a context that works come to one of them, of which it will not say that it has passed it? Graphs'
- * are not launched any more. Under the streams' lock. */
+/* True if a stream of a working context may still execute one of these calls and nothing will tell when it has. Graphs
+ * do not count: they are launched no more. Under the streams' lock. */
 static bool one_is_leaked(
 	const struct collet_streams *streams, const struct collet_stream_call *call, struct context_health *health)
 {
@@ -126,7 +125,7 @@ static void free_streams(struct collet_streams *streams)
 		free(captured->calls);
 		free(captured);
 	}
-	*streams->last = streams->unreleased; /* what is left of both is lost */
+	*streams->last = streams->unreleased; /* frees what is left of both lists */
 	for (struct collet_stream_call *call = streams->first, *next; call; call = next) {
 		next = call->next;
 		collet_stream_call_free(call);
@@ -155,7 +154,7 @@ static void unlink_streams(struct collet_streams *streams)
 	collet_engine_unlock(streams->engine);
 }
 
-/* Why what calls on streams use is not freed. */
+/* Says why memory of calls on streams is not freed. */
 static void log_leaked(const struct collet_streams *streams, bool faulted, bool leaked)
 {
 	const struct collet_log *log = &streams->engine->log;
@@ -175,7 +174,8 @@ static void log_leaked(const struct collet_streams *streams, bool faulted, bool 
 			(int)(COLLET_STREAMS_RELEASE_TIMEOUT_NS / 1000000000));
 }
 
-/* What is not freed stays the context's: streams that come to their calls yet ring, and are let go of. */
+/* Streams that are not freed stay with the context. A stream that still gets to one of their calls rings, and is
+ * released at once. */
 bool collet_streams_free(collet_comm *comm)
 {
 	struct collet_streams *streams = comm->gpu->streams;

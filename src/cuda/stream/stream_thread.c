@@ -1,4 +1,4 @@
-/* The thread that answers what streams ring, and what waits for it. */
+/* The thread that answers the doorbells of streams, and the functions that wait for it. */
 #include "cuda/stream/stream_internal.h"
 
 #include <errno.h>
@@ -19,36 +19,36 @@
 #include "engine/sleep.h"
 #include "engine/wait.h"
 
-/* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile. */
+/* How often the thread checks whether the communicator has ended, while a call waits for others. */
 enum { POLL_MS = 50 };
 
-/* ---- Rings ---- */
+/* ---- Doorbells ---- */
 
 static void wake(struct collet_streams *streams)
 {
 	const uint64_t one = 1;
-	/* Pairs with the thread's: it has seen what this is about, or is seen to be in the engine. */
+	/* Pairs with the thread's store: it sees the doorbell before it waits, or is seen to wait in the engine. */
 	if (atomic_load_explicit(&streams->is_in_engine, memory_order_seq_cst)) {
 		collet_engine_wake(streams->engine);
 		return;
 	}
 	const ssize_t written = write(streams->doorbell_fd, &one, sizeof(one));
-	(void)written;  /* EAGAIN: the counter is full, so the thread is awake already */
+	(void)written; /* EAGAIN: the counter is full, so the thread wakes anyway */
 }
 
 void collet_streams_ring_doorbell(void *data)
 {
 	struct collet_stream_call *call = data;
 	struct collet_streams *streams = call->streams;
-	/* What an earlier launch of a graph has left. The stream comes to its wait when this has returned; the thread
-	 * writes `done`, or has the GPU write it, after it has seen `rung`. Who reads that it is 0 again has seen
-	 * `rings`, too (see stream_completion.c). */
+	/* Clears what an earlier launch of a graph has left. The stream waits only after this has returned, and the
+	 * thread (or the GPU for it) sets `done` only after it has seen `rung`. Whoever reads a 0 here also sees the
+	 * new count of doorbells (stream_completion.c). */
 	atomic_fetch_add_explicit(&call->doorbells, 1, memory_order_relaxed);
 	atomic_store_explicit(call->done_flag, 0, memory_order_release);
 	atomic_store_explicit(&call->flags->released, 0, memory_order_relaxed);
 	call->rung_ns = collet_clock_ns();
 	atomic_store_explicit(&call->rung, true, memory_order_release);
-	/* seq_cst: either the thread sees this ring before it sleeps, or this sees where it sleeps. */
+	/* seq_cst: either the thread sees this doorbell before it sleeps, or this sees where it sleeps. */
 	atomic_fetch_add_explicit(&streams->doorbells, 1, memory_order_seq_cst);
 	if (atomic_load_explicit(&streams->is_closing, memory_order_seq_cst))
 		atomic_store_explicit(call->done_flag, 1, memory_order_release);
@@ -63,7 +63,7 @@ static bool has_ended(const struct collet_streams *streams)
 		atomic_load_explicit(&streams->comm->state.end_status, memory_order_acquire) != COLLET_OK;
 }
 
-/* However it has ended. Under the engine's lock. */
+/* Releases a call, however it has ended. Under the engine's lock. */
 static void release_call(struct collet_stream_call *call)
 {
 	const bool is_captured = call->capture != 0;
@@ -71,7 +71,7 @@ static void release_call(struct collet_stream_call *call)
 		collet_request_release(call->request);
 		call->request = NULL;
 	}
-	/* Pairs with the stream's wait. From here on a graph's call may ring again. */
+	/* Pairs with the stream's wait. A graph's call may ring again from here on. */
 	if (!call->is_on_gpu)
 		atomic_store_explicit(call->done_flag, 1, memory_order_release);
 	if (!is_captured)
@@ -82,7 +82,7 @@ static void release_call(struct collet_stream_call *call)
 static void start(struct collet_streams *streams, struct collet_stream_call *call)
 {
 	collet_comm *comm = streams->comm;
-	call->is_on_gpu = false; /* of a graph's last launch */
+	call->is_on_gpu = false; /* as a graph's last launch may have left it */
 	call->started_doorbells = atomic_load_explicit(&call->doorbells, memory_order_relaxed);
 	if (has_ended(streams)) {
 		release_call(call);
@@ -94,7 +94,7 @@ static void start(struct collet_streams *streams, struct collet_stream_call *cal
 	else
 		collet_gpu_call_start_prepared(comm, call->request, call->is_for_leader ? &call->gpu_buffers : NULL,
 			collet_gpu_staging_pipeline(call->staging));
-	if (!call->request) {  /* no memory, which has ended the communicator */
+	if (!call->request) { /* no memory; that has ended the communicator */
 		release_call(call);
 		return;
 	}
@@ -103,7 +103,7 @@ static void start(struct collet_streams *streams, struct collet_stream_call *cal
 	streams->active = call;
 }
 
-/* Starts what has rung and is next. Under the engine's lock. */
+/* Starts the calls that have rung and are next. Under the engine's lock. */
 static void start_rung(struct collet_streams *streams)
 {
 	for (;;) {
@@ -111,17 +111,17 @@ static void start_rung(struct collet_streams *streams)
 		if (!call)
 			return;
 		const bool counted = call->capture == 0;
-		start(streams, call);  /* which may have been all: then it is not this thread's any more */
+		start(streams, call); /* may release the call, which is not this thread's then */
 		if (!counted)
 			continue;
-		/* seq_cst, both: a waiter that has not seen this is seen. */
+		/* seq_cst, both: a waiter that does not see the new count is seen here. */
 		atomic_fetch_sub_explicit(&streams->unstarted_count, 1, memory_order_seq_cst);
 		if (atomic_load_explicit(&streams->waiter_count, memory_order_seq_cst))
 			collet_engine_wake(streams->engine);
 	}
 }
 
-/* Others are told, too, of a call that was torn down with its communicator. */
+/* Ends the communicator for a failed call. Other ranks hear also of a call that was torn down with it. */
 static void end_for_call(struct collet_comm_state *state, const struct collet_request *request, collet_status status)
 {
 	char call[160], sentence[256];
@@ -137,7 +137,7 @@ static void end_for_call(struct collet_comm_state *state, const struct collet_re
 	collet_comm_state_end(state, status, true, sentence);
 }
 
-/* Takes a call that has ended off the list. Under the engine's lock, which it lets go of while it copies. */
+/* Takes a call that has ended from the list. Under the engine's lock, which it releases while it copies. */
 static void complete(struct collet_streams *streams, struct collet_stream_call **at)
 {
 	struct collet_stream_call *call = *at;
@@ -153,7 +153,7 @@ static void complete(struct collet_streams *streams, struct collet_stream_call *
 		status = collet_gpu_staging_end(staging, status);
 		collet_engine_lock(streams->engine);
 	}
-	/* Whatever a call on a stream ends with has nobody else to be told to. */
+	/* Nobody waits for the call's status, so an error becomes the communicator's. */
 	if (status != COLLET_OK)
 		end_for_call(&streams->comm->state, call->request, status);
 	else if (call->request->stream_ordered)
@@ -163,7 +163,8 @@ static void complete(struct collet_streams *streams, struct collet_stream_call *
 	release_call(call);
 }
 
-/* Were there any? Under the engine's lock, which it may let go of meanwhile. */
+/* Completes the calls that have ended; true if there were any. Under the engine's lock, which it may release meanwhile.
+ */
 static bool complete_ended(struct collet_streams *streams)
 {
 	bool any = false;
@@ -206,7 +207,7 @@ static bool has_event(void *context)
 	       (streams->deferred_until && collet_clock_ns() >= streams->deferred_until);
 }
 
-/* Nothing is under way: asleep, until something rings. */
+/* Sleeps until a doorbell rings. No call is active. */
 static void sleep_until_rung(struct collet_streams *streams)
 {
 	struct pollfd ring = { .fd = streams->doorbell_fd, .events = POLLIN };
@@ -218,18 +219,18 @@ static void sleep_until_rung(struct collet_streams *streams)
 	const int limit = streams->next_poll_ns ? collet_deadline_ms(streams->next_poll_ns, POLL_MS) : held;
 	(void)poll(&ring, 1, limit);
 	const ssize_t got = read(streams->doorbell_fd, &ignored, sizeof(ignored));
-	(void)got;  /* EAGAIN: it was the time that ended the poll */
+	(void)got; /* EAGAIN: the poll has timed out */
 }
 
 static void *run(void *context)
 {
 	struct collet_streams *streams = context;
 	(void)collet_cuda_relax_capture(&streams->comm->context->gpu->cuda);
-	/* What is active when it is to stop has been torn down. */
+	/* Calls that are active when it must stop have been torn down, and end soon. */
 	while (!atomic_load_explicit(&streams->is_stopping, memory_order_seq_cst) || streams->active) {
 		streams->doorbells_seen = atomic_load_explicit(&streams->doorbells, memory_order_seq_cst);
 		collet_engine_lock(streams->engine);
-		/* A graph's call may have rung again before it is known that its last launch is done. */
+		/* A graph's call may ring again before its last launch is completed here. */
 		do
 			start_rung(streams);
 		while (complete_ended(streams));
@@ -307,13 +308,13 @@ void collet_streams_drain(collet_comm *comm)
 		collet_engine_wait(comm->gpu->streams->engine, has_drained, &until);
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Creating and ending ---- */
 
 static collet_status start_thread(struct collet_streams *streams)
 {
 	sigset_t all, before;
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for the user's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals go to the user's threads */
 	const int error = pthread_create(&streams->thread, NULL, run, streams);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return error ? collet_fail(COLLET_ERR_SYSTEM, "a thread for calls on streams: %s", strerror(error)) : COLLET_OK;
@@ -360,7 +361,7 @@ void collet_streams_close(collet_comm *comm)
 	if (!streams)
 		return;
 	atomic_store_explicit(&streams->is_closing, true, memory_order_seq_cst);
-	/* Which has rung before, and is not next. */
+	/* So that the thread also releases calls that have rung and are not next. */
 	atomic_fetch_add_explicit(&streams->doorbells, 1, memory_order_seq_cst);
 	wake(streams);
 }
