@@ -22,9 +22,9 @@
 enum { POLL_NS = 200 * 1000, MISMATCH_TIMEOUT_NS = 200 * 1000 * 1000 };
 static const int64_t RELEASE_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
-/* ---- From a planned request to what a kernel does ---- */
+/* ---- From a planned request to a kernel's call ---- */
 
-/* Which ranks stand next to each other on the host does not matter to GPUs: positions are ranks. */
+/* Positions are ranks here: which ranks are near each other on the host does not matter to GPUs. */
 static struct collet_shape shape_of(
 	const collet_comm *comm, const struct collet_call_arguments *call, const struct collet_request *request)
 {
@@ -101,7 +101,7 @@ struct collet_choice_basis collet_device_collectives_choices(const collet_comm *
 	return (struct collet_choice_basis){ .inputs = &devcolls->inputs, .table = &devcolls->table };
 }
 
-/* Every rank computes the same: links are rank 0's. */
+/* Fills inputs and table. Every rank computes the same, from rank 0's links. */
 static void fill_choices(struct collet_device_collectives *devcolls)
 {
 	const collet_comm *comm = devcolls->comm;
@@ -112,8 +112,8 @@ static void fill_choices(struct collet_device_collectives *devcolls)
 	collet_choice_table_fill(&devcolls->table, &devcolls->inputs);
 }
 
-/* Is it done here, as all ranks know? What a leader does better is its (see cuda/peer_gpus/device_comm.h), and what no
- * kernel does is the host's. */
+/* True if the ranks' kernels execute this call; all ranks decide alike. A leader gets what it does better
+ * (cuda/peer_gpus/device_comm.h), and the host what no kernel does. */
 static bool is_handled(const struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments)
 {
 	const collet_comm *comm = devcolls->comm;
@@ -128,7 +128,7 @@ static bool is_handled(const struct collet_device_collectives *devcolls, const s
 	return collet_device_collectives_fit(comm, arguments->collective, &shape, arguments->dtype);
 }
 
-/* Calls that wait for their turn are launched under the engine's lock, by whichever thread makes progress. */
+/* Plans the call. Under the engine's lock, since whichever thread makes progress launches calls that wait. */
 static collet_status prepare_plan(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
 	struct collet_engine *engine = devcolls->comm->state.engine;
@@ -139,8 +139,8 @@ static collet_status prepare_plan(struct collet_device_collectives *devcolls, st
 	return status;
 }
 
-/* Its request is there: lays down a tape, finds the buffers, and runs it. Takes both over. In the executor's
- * context. */
+/* Plans the kernel of a prepared request, finds its buffers and runs it. Takes devcoll and request over. The device
+ * communicator's context is current. */
 static collet_status run(struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, struct devcoll *devcoll,
 	struct collet_request *request, const struct devcoll_scope *scope)
@@ -162,7 +162,7 @@ static collet_status run(struct collet_device_collectives *devcolls, const struc
 		if (consumed)
 			return status;
 	}
-	/* If that has ended the group, the kernel is on its way. */
+	/* If that has ended the communicator, the kernel has been launched. */
 	if (atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK) {
 		devcoll->is_captured = true;
 		devcoll_keep(devcolls, devcoll);
@@ -226,9 +226,9 @@ const struct collet_recorder *collet_device_collectives_recorder(const collet_co
 		       : NULL;
 }
 
-/* What two ranks of this process have called: their own kernels, by number. A call is recorded when it has been put on
- * its stream, which the other's kernel may find out before: by a moment, or, on a busy machine, until that thread runs
- * again. Graphs that are launched in another order are never found. */
+/* Names what this rank and another rank of this process have called, if they disagree: kernels of their own, by number.
+ * A call is recorded after it has been enqueued, so the other's kernel may find the mismatch first: by a moment, or, on
+ * a busy machine, until that thread runs again. Graphs that are launched in another order are never found. */
 static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
 {
 	const struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
@@ -253,7 +253,7 @@ static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[
 	return true;
 }
 
-/* What a kernel complains of, in words. */
+/* Describes a kernel's error in a sentence. */
 static collet_status describe_complaint(const collet_comm *comm, enum collet_device_error complaint, uint32_t rank,
 	char sentence[COLLET_ERROR_BYTES])
 {
@@ -294,7 +294,7 @@ void collet_device_collectives_check_errors(const collet_comm *comm)
 	collet_comm_state_end((struct collet_comm_state *)(uintptr_t)&comm->state, status, true, sentence);
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Creating and destroying ---- */
 
 static collet_status exchange(void *context, const void *own, void *all, size_t bytes)
 {
@@ -307,7 +307,7 @@ collet_status collet_comm_make_device_collectives(collet_comm *comm)
 	struct collet_device_comm *executor;
 	if (!comm->context->gpu->device.cuda || !collet_device_comm_is_possible(&comm->state))
 		return COLLET_OK;
-	/* One GPU, and no leader either: it has been said why. */
+	/* All share a GPU and there is no leader either; the log has said why. */
 	if (!comm->gpu->shared_gpu && collet_shared_gpu_scope_of(&comm->state) == COLLET_SHARED_GPU_ALL)
 		return COLLET_OK;
 	const bool has_leader = comm->gpu->shared_gpu != NULL;
@@ -353,8 +353,9 @@ void collet_device_collectives_abort(collet_comm *comm)
 		collet_device_comm_abort(comm->gpu->device_collectives->device_comm);
 }
 
-/* Have streams passed all that is no graph's? Those of a context that a fault has broken never say so; it is there at
- * the next look too, when what the host was copying for them is done. */
+/* Waits until streams have passed all calls that are not of graphs; false if that takes too long. Streams of a context
+ * that a fault has broken never tell. The fault is still there at the next poll, when copies by the host have ended
+ * too. */
 static bool wait_all_released(struct collet_device_collectives *devcolls)
 {
 	const int64_t deadline = collet_clock_ns() + RELEASE_TIMEOUT_NS;
@@ -375,7 +376,7 @@ static bool wait_all_released(struct collet_device_collectives *devcolls)
 	}
 }
 
-/* May a stream of a context that works have a part of a call of which it does not say that it has passed it? */
+/* True if a stream of a working context may have a part of a call and nothing will tell when it has passed that. */
 static bool some_are_leaked(struct collet_device_collectives *devcolls)
 {
 	bool leaked = false;
@@ -431,7 +432,7 @@ bool collet_device_collectives_destroy(collet_comm *comm)
 	return true;
 }
 
-/* What calls have of page-locked memory goes with the parent's. */
+/* Page-locked memory of calls is the parent's. */
 void collet_device_collectives_forget(collet_comm *comm)
 {
 	if (!comm->gpu->device_collectives)

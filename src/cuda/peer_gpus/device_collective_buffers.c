@@ -1,4 +1,4 @@
-/* Buffers that a kernel does not reach, and the page-locked memory that stands for them. */
+/* Stages buffers that a kernel does not reach in page-locked memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +65,7 @@ static bool overlap(const struct devcoll_buffer *a, const struct devcoll_buffer 
 	return a->is_staged && b->is_staged && a->first < b->first + b->bytes && b->first < a->first + a->bytes;
 }
 
-/* What overlaps does so there too. */
+/* Finds one range for buffers that overlap, so that they overlap when staged too. */
 static collet_status get_staging(struct devcoll *devcoll)
 {
 	struct devcoll_buffer *read = &devcoll->buffers[COLLET_SEND_BUFFER],
@@ -179,7 +179,7 @@ collet_status devcoll_copy_out(const struct devcoll *devcoll)
 	return status;
 }
 
-/* The host's part of a stream's copies. */
+/* Copies between host memory and the page-locked memory, as a host function of a stream. */
 static void copy_in_on_host(void *data)
 {
 	const struct devcoll *devcoll = data;
@@ -190,7 +190,7 @@ static void copy_in_on_host(void *data)
 static void mark_released(void *data)
 {
 	struct devcoll *devcoll = data;
-	/* Pairs with the look of whoever wants to free it. */
+	/* Pairs with the load of whoever wants to free it. */
 	atomic_store_explicit(&devcoll->is_released, true, memory_order_release);
 }
 

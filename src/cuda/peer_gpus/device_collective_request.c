@@ -1,8 +1,8 @@
-/* Calls that the host waits for: blocking, or as requests. They are launched on a stream of the communicator's own, and
- * a round of progress finds out that they have ended.
+/* Calls that the host waits for: blocking ones, and requests. They are launched on a stream of the communicator's own,
+ * and rounds of progress find out that they have ended.
  *
- * Where ranks share a GPU, a call is launched when all ranks of the process have made it (see
- * cuda/peer_gpus/co_resident.h); until then it waits its turn here, and is launched by whoever makes progress. */
+ * Where ranks share a GPU, a call is launched when all ranks of the process have made it
+ * (cuda/peer_gpus/co_resident.h). Until then it waits here, and whoever makes progress launches it. */
 #include <sched.h>
 #include <stdio.h>
 
@@ -15,10 +15,10 @@
 #include "engine/request.h"
 #include "engine/wait.h"
 
-enum { FAULT_CHECK_INTERVAL = 4096 }; /* rounds of a wait, of which each is well below a microsecond */
-/* A kernel that is told to leave has left long before, and one that has not begun looks at no buffer. */
+enum { FAULT_CHECK_INTERVAL = 4096 }; /* rounds of a wait; each takes well below a microsecond */
+/* By then a kernel that was told to stop has stopped, and one that has not begun reads no buffer. */
 static const int64_t STOP_TIMEOUT_NS = INT64_C(1) * 1000 * 1000 * 1000;
-/* The host, which says more of a call that comes too late, goes first where it looks at all. */
+/* Time for the host to find a timeout first, since its sentence says more. */
 static const int64_t KERNEL_MARGIN_NS = INT64_C(1) * 1000 * 1000 * 1000;
 
 /* ---- Launching ---- */
@@ -37,7 +37,7 @@ static collet_status launch(struct collet_device_collectives *devcolls, struct d
 	return status;
 }
 
-/* The first of those that wait for their turn; NULL: none does. */
+/* Returns the first call that has not been launched; NULL if there is none. */
 static struct devcoll *first_waiting(const struct collet_device_collectives *devcolls)
 {
 	struct devcoll *devcoll = devcolls->pending;
@@ -46,7 +46,7 @@ static struct devcoll *first_waiting(const struct collet_device_collectives *dev
 	return devcoll;
 }
 
-/* Whose turn it is, or all. true: some were. Under the engine's lock. */
+/* Launches calls whose turn it is, or all. True if there were any. Under the engine's lock. */
 static bool launch_waiting(struct collet_device_collectives *devcolls, bool all)
 {
 	struct devcoll *devcoll = first_waiting(devcolls);
@@ -61,7 +61,7 @@ static bool launch_waiting(struct collet_device_collectives *devcolls, bool all)
 		any = true;
 		if (status == COLLET_OK)
 			continue;
-		/* The others' kernels wait for it. */
+		/* Other ranks' kernels wait for it. */
 		collet_comm_state_end(&devcolls->comm->state, status, true, collet_last_error());
 		return any;
 	}
@@ -120,7 +120,7 @@ collet_status devcoll_run_request(struct collet_device_collectives *devcolls, st
 	return collet_call_wait(&request);
 }
 
-/* ---- How they end ---- */
+/* ---- Completion ---- */
 
 /* Under the engine's lock. */
 static void complete(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
@@ -134,14 +134,14 @@ static void complete(struct collet_device_collectives *devcolls, struct devcoll 
 	devcoll_free(devcoll);
 }
 
-/* A kernel has found that ranks disagree: each of them is asked what it has called, so that both calls are named, and
- * the group ends for it. Under the engine's lock. */
+/* Asks each rank what it has called, after a kernel has found that ranks disagree: so both calls are named, and the
+ * communicator ends. Under the engine's lock. */
 static bool ask_mismatch(struct collet_device_collectives *devcolls)
 {
 	uint32_t peer;
 	if (collet_device_comm_async_error(devcolls->device_comm, &peer) != COLLET_DEVICE_MISMATCH)
 		return false;
-	/* By its number, which not all calls have. */
+	/* By its number; not all calls have one. */
 	if (devcolls->has_leader)
 		return false;
 	const struct collet_request *request = devcolls->pending->request;
@@ -152,7 +152,7 @@ static bool ask_mismatch(struct collet_device_collectives *devcolls)
 	return true;
 }
 
-/* Of all that is pending nothing would ever be heard. true: the group has ended for it. */
+/* Ends the communicator if pending calls would never end; true if it has. */
 static bool end_on_fault(struct collet_device_collectives *devcolls)
 {
 	if (!devcolls->pending || ++devcolls->poll_count % FAULT_CHECK_INTERVAL)
@@ -174,7 +174,7 @@ static bool progress(struct collet_comm_state *state, void *context)
 			return any;
 		collet_device_collectives_check_errors(devcolls->comm);
 		if (atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK)
-			return true; /* it may have been told to leave */
+			return true; /* it may have been told to stop */
 		devcolls->pending = devcoll->next;
 		if (!devcolls->pending)
 			devcolls->last = &devcolls->pending;
@@ -184,7 +184,7 @@ static bool progress(struct collet_comm_state *state, void *context)
 	return any || end_on_fault(devcolls);
 }
 
-/* No message comes of what a GPU has done. */
+/* A GPU sends no message when it is done, so the engine must poll. */
 static bool is_idle(const void *context)
 {
 	const struct collet_device_collectives *devcolls = context;

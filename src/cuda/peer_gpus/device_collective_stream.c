@@ -1,4 +1,4 @@
-/* Calls on streams: a call is a launch there, and what it uses stays until the stream has passed it. */
+/* Calls on streams: a call is one launch. What it uses stays until the stream has passed it. */
 #include <stdio.h>
 
 #include "cuda/peer_gpus/device_collective_internal.h"
@@ -81,8 +81,8 @@ void devcoll_keep(struct collet_device_collectives *devcolls, struct devcoll *de
 	devcolls->unreleased = devcoll;
 }
 
-/* Once it is launched the others wait for all of it: what fails then ends the communicator. *kept: the stream may use
- * what stands for buffers. */
+/* Enqueues all of a call. After the launch other ranks wait for it, so a failure then ends the communicator. *kept: the
+ * stream may use staging memory. */
 static collet_status enqueue(struct collet_device_collectives *devcolls, struct devcoll *devcoll,
 	const struct devcoll_scope *scope, bool *kept)
 {
@@ -101,7 +101,7 @@ static collet_status enqueue(struct collet_device_collectives *devcolls, struct 
 	return status;
 }
 
-/* The driver has refused a call in the middle, with this status; the stream may have a part of it. */
+/* Handles a call that the driver has refused in the middle. The stream may have a part of it. */
 static void enqueue_release(struct devcoll *devcoll, const struct devcoll_scope *scope, collet_status status)
 {
 	char sentence[COLLET_ERROR_BYTES];
