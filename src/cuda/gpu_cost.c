@@ -57,7 +57,7 @@ static double clamp(double value, double least, double most)
 
 struct collet_channel_limits collet_gpu_channel_limits(const collet_link_cost *link)
 {
-	/* What a tuning may say is bounded here: of windows' memory, and of blocks. */
+	/* Bounds what a tuning may ask for: memory of windows, and blocks. */
 	enum { CHANNELS_MAX = 32, BYTES_MIN = 4 << 10, BYTES_MAX = 16 << 20 };
 	const double one = link->byte_ns[1], all = link->byte_ns[COLLET_COST_CLASSES - 1],
 		     empty = link->latency_ns + link->overhead_ns;
@@ -74,22 +74,22 @@ size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes)
 	return units * CELL_UNIT_BYTES;
 }
 
-/* S byte = 2 sqrt(2 S byte message), at the best cut; and two pieces at the least. */
+/* S byte = 2 sqrt(2 S byte message), with the best cells; and at least two cells. */
 size_t collet_gpu_pipelined_min(const struct collet_gpu_link *link)
 {
 	const size_t least = (size_t)(8 * link->message_s / link->copy_byte_s);
 	return least < 2 * CELL_UNIT_BYTES ? 2 * CELL_UNIT_BYTES : least;
 }
 
-/* ---- What crosses them ---- */
+/* ---- Traffic ---- */
 
-/* A call in bytes: what all ranks that share a GPU have copied to the host's memory and from there, and what is read
- * and written of the GPU's. */
+/* The bytes of a call: copied to host memory and from there for all ranks that share a GPU, and read and written in the
+ * GPU's memory. */
 struct traffic {
 	double in, out, memory;
 };
 
-/* Blocks of a rank's input and result, and of how many of the ranks that share a GPU they are. */
+/* How many blocks a rank's input and result have, and how many of the ranks that share a GPU have them. */
 struct block_counts {
 	double in, out, in_ranks, out_ranks;
 };
@@ -109,13 +109,13 @@ static struct block_counts block_counts_of(const struct collet_path_query *call,
 	}
 }
 
-/* Rank by rank. */
+/* Returns the traffic if each rank copies for itself. */
 static struct traffic copied_traffic(const struct block_counts *counts, double block)
 {
 	return (struct traffic){ counts->in * counts->in_ranks * block, counts->out * counts->out_ranks * block, 0 };
 }
 
-/* By a leader, for g ranks: every byte once, and what is read and written inside the host. */
+/* Returns the traffic if a leader copies for g ranks: every byte once. */
 static struct traffic hierarchical_traffic(
 	const struct collet_path_query *call, const struct block_counts *counts, double g, double block)
 {
@@ -133,15 +133,15 @@ static double larger(double a, double b)
 	return a > b ? a : b;
 }
 
-/* What a leader's links carry one way, if the others of its host have GPUs of their own: in bytes. */
+/* Returns the bytes that a leader's links carry one way, if the other ranks of its host have GPUs of their own. */
 static double peers_traffic(const struct block_counts *counts, double g, double block)
 {
 	return larger(counts->in * counts->in_ranks, counts->out * counts->out_ranks) * (g - 1) / g * block;
 }
 
-/* ---- What that takes ---- */
+/* ---- Time ---- */
 
-/* In pieces: the slowest of copies in, messages and copies out, whose first and last pieces nothing hides. */
+/* Returns the time in cells: the slowest of copies in, messages and copies out, plus the first and last cells. */
 static double pipelined_s(
 	const struct collet_gpu_link *link, const struct traffic *traffic, double others_s, double *copies_s)
 {
@@ -154,7 +154,7 @@ static double pipelined_s(
 	return 2 * link->latency_s + ends + larger(larger(in, out), others_s);
 }
 
-/* How many ranks a host has, where it has most. */
+/* Returns the number of ranks of the host with most. */
 static double largest_host(const struct collet_shape *shape)
 {
 	uint32_t most = 1;
@@ -206,7 +206,7 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 	if (hosted) {
 		traffic = hierarchical_traffic(call, &counts, g, block);
 		cost->memory_s = traffic.memory * link.memory_byte_s;
-		/* What inner nodes of an all-reduce's tree come to is kept with them, and read again. */
+		/* Inner nodes of an all-reduce's tree store what they have reduced, and it is read again. */
 		const double inner = call->collective == COLLET_ALLREDUCE ? (g / 2 - 1) * block : 0;
 		add_links(comm, peers_traffic(&counts, g, block) + inner, cost);
 		cost->messages_s =
