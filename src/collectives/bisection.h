@@ -25,11 +25,11 @@ COLLET_PURE static inline struct collet_bisection collet_bisect(uint32_t positio
 		split.low = split.own_first;
 		split.high = split.own_first + split.own_count;
 		split.middle = split.low + (split.own_count + 1) / 2;
-		const bool lower = position < split.middle;
-		split.own_first = lower ? split.low : split.middle;
-		split.own_count = lower ? split.middle - split.low : split.high - split.middle;
-		split.other_first = lower ? split.middle : split.low;
-		split.other_count = lower ? split.high - split.middle : split.middle - split.low;
+		const bool is_lower = position < split.middle;
+		split.own_first = is_lower ? split.low : split.middle;
+		split.own_count = is_lower ? split.middle - split.low : split.high - split.middle;
+		split.other_first = is_lower ? split.middle : split.low;
+		split.other_count = is_lower ? split.high - split.middle : split.middle - split.low;
 	}
 	const uint32_t i = position - split.own_first, paired = split.high - split.middle;
 	if (paired == 0)

@@ -33,18 +33,18 @@ COLLET_PURE static inline struct collet_step allgather_bruck_step(
 			collet_blocks(shape, shape->rank, 1));
 	const uint32_t hops = (uint32_t)1 << (index - 1) / 4, move = (uint32_t)((index - 1) % 4);
 	const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
-	const bool sending = move % 2 == 0, wrapped = move >= 2;
-	const uint32_t first = sending ? shape->rank : collet_position_at(shape, hops);
+	const bool is_sending = move % 2 == 0, is_wrapped = move >= 2;
+	const uint32_t first = is_sending ? shape->rank : collet_position_at(shape, hops);
 	const uint32_t unwrapped = blocks < shape->size - first ? blocks : shape->size - first;
-	if (wrapped && unwrapped == blocks)
+	if (is_wrapped && unwrapped == blocks)
 		return collet_step_none();
 	const struct collet_span span =
-		wrapped ? collet_blocks(shape, 0, blocks - unwrapped) : collet_blocks(shape, first, unwrapped);
+		is_wrapped ? collet_blocks(shape, 0, blocks - unwrapped) : collet_blocks(shape, first, unwrapped);
 	const struct collet_peers peer =
-		collet_peers_one(collet_position_at(shape, sending ? -(int64_t)hops : (int64_t)hops));
+		collet_peers_one(collet_position_at(shape, is_sending ? -(int64_t)hops : (int64_t)hops));
 	struct collet_step step = collet_step_move(
-		sending ? self : peer, COLLET_RESULT, span, sending ? peer : self, COLLET_RESULT, span);
-	step.is_paired = sending;
+		is_sending ? self : peer, COLLET_RESULT, span, is_sending ? peer : self, COLLET_RESULT, span);
+	step.is_paired = is_sending;
 	return step;
 }
 

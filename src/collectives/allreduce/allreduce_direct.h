@@ -21,12 +21,13 @@ COLLET_PURE static inline struct collet_step allreduce_direct_step(
 {
 	(void)part;
 	const struct collet_span all = collet_span_all(shape);
-	const bool sending = shape->size > 1 && index == 0;
-	struct collet_step step = collet_step_move(sending ? collet_peers_self(shape) : collet_peers_all(shape),
-		COLLET_INPUT, all, sending ? collet_peers_others(shape) : collet_peers_self(shape), COLLET_RESULT, all);
-	step.is_reduction = !sending && shape->size > 1;
-	step.is_final = !sending;
-	step.is_paired = sending;
+	const bool is_sending = shape->size > 1 && index == 0;
+	struct collet_step step =
+		collet_step_move(is_sending ? collet_peers_self(shape) : collet_peers_all(shape), COLLET_INPUT, all,
+			is_sending ? collet_peers_others(shape) : collet_peers_self(shape), COLLET_RESULT, all);
+	step.is_reduction = !is_sending && shape->size > 1;
+	step.is_final = !is_sending;
+	step.is_paired = is_sending;
 	return step;
 }
 

@@ -41,17 +41,17 @@ COLLET_PURE static inline struct double_tree_node double_tree_at(const struct co
 	struct double_tree_node node = {collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0)};
 	const uint32_t v = double_tree_map(shape, part, shape->rank, true), size = shape->size;
 	uint32_t right = v == 0 ? (uint32_t)1 << collet_log2_floor(size) : (v & (0 - v)) / 2;
-	const bool mirrored = part == 1 && size % 2 == 0;
+	const bool is_mirrored = part == 1 && size % 2 == 0;
 	if (v > 0) {
 		const uint32_t bit = v & (0 - v), up = (v - bit) | 2 * bit;
 		node.parent = double_tree_peer(shape, part, up < size ? up : v - bit);
 		if (bit > 1)
-			*(mirrored ? &node.upper : &node.lower) = double_tree_peer(shape, part, v - bit / 2);
+			*(is_mirrored ? &node.upper : &node.lower) = double_tree_peer(shape, part, v - bit / 2);
 	}
 	while (right > 0 && v + right >= size) /* that node does not exist: its left descendants move up */
 		right /= 2;
 	if (right > 0)
-		*(mirrored ? &node.lower : &node.upper) = double_tree_peer(shape, part, v + right);
+		*(is_mirrored ? &node.lower : &node.upper) = double_tree_peer(shape, part, v + right);
 	return node;
 }
 

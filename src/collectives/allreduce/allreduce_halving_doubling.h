@@ -83,13 +83,13 @@ COLLET_PURE static inline struct collet_step halving_doubling_extra_step(
 
 /* Sends this span of the sum to the partner, or adds the partner's to the own one. */
 COLLET_PURE static inline struct collet_step halving_doubling_exchange_step(const struct collet_shape *shape,
-	const struct halving_doubling *h, uint32_t round, struct collet_span span, bool sending)
+	const struct halving_doubling *h, uint32_t round, struct collet_span span, bool is_sending)
 {
 	const uint32_t partner = h->member ^ (uint32_t)1 << round;
 	const struct collet_peers self = collet_peers_self(shape), peer = halving_doubling_peer(h, partner);
 	const enum collet_buffer mine = halving_doubling_buffer(h, h->member, round);
 	const enum collet_buffer theirs = halving_doubling_buffer(h, partner, round);
-	if (sending)
+	if (is_sending)
 		return collet_step_move(self, mine, span, peer, COLLET_RESULT, span);
 	struct collet_step step = collet_step_none();
 	const bool peer_first = partner < h->member;
@@ -103,20 +103,21 @@ COLLET_PURE static inline struct collet_step halving_doubling_exchange_step(cons
 
 /* Halving: the partner gets its half, and this rank reduces the other. */
 COLLET_PURE static inline struct collet_step halving_doubling_halve_step(
-	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
+	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool is_sending)
 {
 	const uint32_t partner = h->member ^ (uint32_t)1 << round;
-	const struct collet_span span = halving_doubling_span(shape, sending ? partner : h->member, round + 1);
-	return halving_doubling_exchange_step(shape, h, round, span, sending);
+	const struct collet_span span = halving_doubling_span(shape, is_sending ? partner : h->member, round + 1);
+	return halving_doubling_exchange_step(shape, h, round, span, is_sending);
 }
 
 COLLET_PURE static inline struct collet_step halving_doubling_double_step(
-	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
+	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool is_sending)
 {
 	const uint32_t partner = h->member ^ (uint32_t)1 << round;
 	const struct collet_peers self = collet_peers_self(shape), peer = halving_doubling_peer(h, partner);
-	const struct collet_span span = halving_doubling_span(shape, sending ? h->member : partner, round + 1);
-	return collet_step_move(sending ? self : peer, COLLET_RESULT, span, sending ? peer : self, COLLET_RESULT, span);
+	const struct collet_span span = halving_doubling_span(shape, is_sending ? h->member : partner, round + 1);
+	return collet_step_move(
+		is_sending ? self : peer, COLLET_RESULT, span, is_sending ? peer : self, COLLET_RESULT, span);
 }
 
 COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
@@ -137,11 +138,11 @@ COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
 	if (h.is_extra || (has_extra && index == 4 * (uint64_t)h.rounds + 1))
 		return halving_doubling_extra_step(shape, &h, true);
 	const uint32_t move = (uint32_t)(index - (has_extra ? 1 : 0)), round = move / 2;
-	const bool sending = move % 2 == 0;
-	struct collet_step step = round < h.rounds
-					  ? halving_doubling_halve_step(shape, &h, round, sending)
-					  : halving_doubling_double_step(shape, &h, 2 * h.rounds - 1 - round, sending);
-	step.is_paired = sending;
+	const bool is_sending = move % 2 == 0;
+	struct collet_step step =
+		round < h.rounds ? halving_doubling_halve_step(shape, &h, round, is_sending)
+				 : halving_doubling_double_step(shape, &h, 2 * h.rounds - 1 - round, is_sending);
+	step.is_paired = is_sending;
 	return step;
 }
 

@@ -58,19 +58,19 @@ COLLET_PURE static inline struct collet_step hierarchical_ring_round_step(
 {
 	const uint32_t hosts = collet_host_group_count(shape);
 	const struct collet_span chunk = hierarchical_ring_chunk(shape, part, host->index, round);
-	const bool adding = round < hosts;
+	const bool is_reducing = round < hosts;
 	struct collet_step step = collet_step_none();
 	if (round > 0)
 		collet_step_add_source(&step, hierarchical_ring_leader(shape, part, host->index, hosts - 1),
 			round == 1 ? COLLET_INPUT : COLLET_RESULT, chunk);
-	if (adding)
+	if (is_reducing)
 		collet_step_add_source(&step, collet_peers_range(host->first, host->count), COLLET_INPUT, chunk);
 	if (round > 0 || hosts == 1)
 		collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, chunk);
 	if (round + 2 < 2 * hosts)
 		collet_step_add_destination(
 			&step, hierarchical_ring_leader(shape, part, host->index, 1), COLLET_RESULT, chunk);
-	step.is_reduction = adding && (round > 0 || host->count > 1);
+	step.is_reduction = is_reducing && (round > 0 || host->count > 1);
 	step.is_final = round == hosts - 1;
 	return step;
 }
@@ -102,10 +102,10 @@ COLLET_PURE static inline struct collet_step allreduce_hierarchical_ring_step(
 		return i < 2 * hosts - 1 ? hierarchical_ring_round_step(shape, part, &host, i)
 					 : hierarchical_ring_broadcast_step(shape, part, &host, i - hosts);
 	}
-	const bool sends = i < hosts;
-	const struct collet_span chunk = hierarchical_ring_chunk(shape, part, host.index, sends ? i : i - 1);
-	return sends ? collet_step_move(self, COLLET_INPUT, chunk, leader, COLLET_RESULT, chunk)
-		     : collet_step_move(leader, COLLET_RESULT, chunk, self, COLLET_RESULT, chunk);
+	const bool is_sending = i < hosts;
+	const struct collet_span chunk = hierarchical_ring_chunk(shape, part, host.index, is_sending ? i : i - 1);
+	return is_sending ? collet_step_move(self, COLLET_INPUT, chunk, leader, COLLET_RESULT, chunk)
+			  : collet_step_move(leader, COLLET_RESULT, chunk, self, COLLET_RESULT, chunk);
 }
 
 COLLET_PURE static inline double allreduce_hierarchical_ring_cost(const struct collet_shape *shape,

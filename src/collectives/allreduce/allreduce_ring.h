@@ -29,10 +29,11 @@ COLLET_PURE static inline struct collet_step allreduce_ring_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const bool adding = index < shape->size;
-	const int64_t back = 1 + (int64_t)index - (adding ? 0 : shape->size); /* distance that the chunk has moved */
+	const bool is_reducing = index < shape->size;
+	/* How far the chunk has moved. */
+	const int64_t distance = 1 + (int64_t)index - (is_reducing ? 0 : shape->size);
 	const struct collet_span chunk =
-		collet_partition_chunk(&shape->result, shape, collet_position_at(shape, -back));
+		collet_partition_chunk(&shape->result, shape, collet_position_at(shape, -distance));
 	const struct collet_peers left = collet_peers_one(collet_position_at(shape, -1));
 	const struct collet_peers right = collet_peers_one(collet_position_at(shape, 1));
 	if (index == 0)
@@ -40,12 +41,12 @@ COLLET_PURE static inline struct collet_step allreduce_ring_step(
 
 	struct collet_step step = collet_step_none();
 	collet_step_add_source(&step, left, index == 1 ? COLLET_INPUT : COLLET_RESULT, chunk);
-	if (adding)
+	if (is_reducing)
 		collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, chunk);
 	collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, chunk);
 	if (index + 1 < allreduce_ring_step_count(shape, part))
 		collet_step_add_destination(&step, right, COLLET_RESULT, chunk);
-	step.is_reduction = adding;
+	step.is_reduction = is_reducing;
 	step.is_final = index == shape->size - 1;
 	return step;
 }

@@ -72,13 +72,13 @@ COLLET_PURE static inline struct collet_step bruck_round_step(
 	if (index == runs + 1)
 		return collet_step_move(collet_peers_one(collet_position_at(shape, -hops)), COLLET_SCRATCH,
 			collet_blocks(shape, out, places), self, COLLET_SCRATCH, collet_blocks(shape, in, places));
-	const bool packing = index < runs;
-	const uint64_t i = packing ? index : index - runs - 2;
+	const bool is_packing = index < runs;
+	const uint64_t i = is_packing ? index : index - runs - 2;
 	const struct collet_span run = bruck_run(shape->size, round, i);
 	const struct collet_span place = collet_blocks(shape, run.first, run.count);
-	const struct collet_span packed = collet_blocks(shape, (packing ? out : in) + (i << round), run.count);
+	const struct collet_span packed = collet_blocks(shape, (is_packing ? out : in) + (i << round), run.count);
 	return collet_step_move(
-		self, COLLET_SCRATCH, packing ? place : packed, self, COLLET_SCRATCH, packing ? packed : place);
+		self, COLLET_SCRATCH, is_packing ? place : packed, self, COLLET_SCRATCH, is_packing ? packed : place);
 }
 
 COLLET_PURE static inline struct collet_step alltoall_bruck_step(

@@ -24,20 +24,20 @@ COLLET_PURE static inline struct collet_step alltoall_pairwise_step(
 {
 	(void)part;
 	const uint32_t partner = collet_position_at(shape, (int64_t)(index / 2) - 2 * (int64_t)shape->rank);
-	const bool sending = index % 2 == 0;
+	const bool is_sending = index % 2 == 0;
 	const struct collet_peers self = collet_peers_self(shape), peer = collet_peers_one(partner);
 	const struct collet_span sent = collet_partition_chunk(&shape->input, shape, partner);
 	const struct collet_span received = collet_partition_chunk(&shape->result, shape, partner);
 	const uint64_t remote_first = collet_span_on_peer(shape, &shape->input, 0).first;
 	if (partner == shape->rank)
-		return sending ? collet_step_move(self, COLLET_INPUT, sent, self, COLLET_RESULT, received)
-			       : collet_step_none();
-	struct collet_step step = sending ? collet_step_move(self, COLLET_INPUT, sent, peer, COLLET_RESULT,
-						    collet_span_at(remote_first, sent.count))
-					  : collet_step_move(peer, COLLET_INPUT,
-						    collet_span_at(remote_first, received.count), self,
-						    COLLET_RESULT, received);
-	step.is_paired = sending;
+		return is_sending ? collet_step_move(self, COLLET_INPUT, sent, self, COLLET_RESULT, received)
+				  : collet_step_none();
+	struct collet_step step =
+		is_sending ? collet_step_move(self, COLLET_INPUT, sent, peer, COLLET_RESULT,
+				     collet_span_at(remote_first, sent.count))
+			   : collet_step_move(peer, COLLET_INPUT, collet_span_at(remote_first, received.count), self,
+				     COLLET_RESULT, received);
+	step.is_paired = is_sending;
 	return step;
 }
 

@@ -38,12 +38,12 @@ COLLET_PURE static inline struct collet_peers barrier_hierarchical_first(
 }
 
 COLLET_PURE static inline struct collet_step barrier_hierarchical_round_step(
-	const struct collet_shape *shape, const struct collet_host_group *host, uint32_t round, bool sending)
+	const struct collet_shape *shape, const struct collet_host_group *host, uint32_t round, bool is_sending)
 {
 	const uint32_t hops = (uint32_t)1 << round, hosts = collet_host_group_count(shape);
 	const struct collet_span sent = collet_span_at(1 + round, 1), received = collet_span_at(2 + round, 1);
 	const struct collet_peers self = collet_peers_self(shape);
-	if (sending) {
+	if (is_sending) {
 		struct collet_step step = collet_step_move(self, COLLET_SCRATCH, sent,
 			barrier_hierarchical_first(shape, host->index, hops), COLLET_SCRATCH, received);
 		step.is_paired = true;

@@ -39,10 +39,10 @@ COLLET_PURE static inline struct collet_step broadcast_hierarchical_inter_host_s
 	const struct collet_tree_node node = broadcast_hierarchical_node(shape, &host);
 	const struct collet_peers parent = collet_host_group_leaders(shape, node.parent),
 				  self = collet_peers_self(shape);
-	const bool first = parent.count == 0;
+	const bool is_first = parent.count == 0;
 	const struct collet_peers next = collet_host_group_leaders(shape, index == 1 ? node.right : node.left);
-	if (first || index == 1)
-		return collet_step_move(self, first ? COLLET_INPUT : COLLET_RESULT, all, next, COLLET_RESULT, all);
+	if (is_first || index == 1)
+		return collet_step_move(self, is_first ? COLLET_INPUT : COLLET_RESULT, all, next, COLLET_RESULT, all);
 	struct collet_step step = collet_step_none();
 	collet_step_add_source(&step, parent, COLLET_RESULT, all);
 	collet_step_add_destination(&step, self, COLLET_RESULT, all);

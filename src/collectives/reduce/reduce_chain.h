@@ -24,15 +24,16 @@ COLLET_PURE static inline struct collet_step reduce_chain_step(
 	(void)index;
 	const struct collet_span all = collet_span_all(shape);
 	const uint32_t left = collet_position_at(shape, -1);
-	const bool first = left == shape->root, last = shape->rank == shape->root;
+	const bool is_first = left == shape->root, is_last = shape->rank == shape->root;
 	struct collet_step step = collet_step_none();
-	if (!first)
+	if (!is_first)
 		collet_step_add_source(&step, collet_peers_one(left), COLLET_INPUT, all);
 	collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, all);
 	collet_step_add_destination(&step,
-		last ? collet_peers_self(shape) : collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT, all);
-	step.is_reduction = !first;
-	step.is_final = last;
+		is_last ? collet_peers_self(shape) : collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT,
+		all);
+	step.is_reduction = !is_first;
+	step.is_final = is_last;
 	return step;
 }
 

@@ -29,15 +29,15 @@ COLLET_PURE static inline struct collet_step reduce_hierarchical_leader_step(con
 {
 	const struct collet_span all = collet_span_all(shape);
 	const struct collet_tree_node node = reduce_hierarchical_node(shape, host);
-	const bool last = node.parent.count == 0;
+	const bool is_last = node.parent.count == 0;
 	struct collet_step step = collet_step_none();
 	collet_step_add_source(&step, collet_host_group_leaders(shape, node.left), COLLET_INPUT, all);
 	collet_step_add_source(&step, own, COLLET_INPUT, all);
 	collet_step_add_source(&step, collet_host_group_leaders(shape, node.right), COLLET_INPUT, all);
 	collet_step_add_destination(
-		&step, last ? result_owner : collet_host_group_leaders(shape, node.parent), COLLET_RESULT, all);
+		&step, is_last ? result_owner : collet_host_group_leaders(shape, node.parent), COLLET_RESULT, all);
 	step.is_reduction = step.source_count > 1 || own.count > 1;
-	step.is_final = last;
+	step.is_final = is_last;
 	return step;
 }
 

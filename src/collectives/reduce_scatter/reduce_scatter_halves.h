@@ -32,12 +32,12 @@ COLLET_PURE static inline uint64_t reduce_scatter_halves_step_count(const struct
 }
 
 COLLET_PURE static inline struct collet_step reduce_scatter_halves_exchange(
-	const struct collet_shape *shape, const struct collet_half *half, bool sending)
+	const struct collet_shape *shape, const struct collet_half *half, bool is_sending)
 {
 	const struct collet_peers self = collet_peers_self(shape), other = collet_peers_one(half->other_first);
 	const struct collet_span ours = collet_blocks(shape, half->first, half->count);
 	const struct collet_span theirs = collet_blocks(shape, half->other_first, shape->size - half->count);
-	if (sending) {
+	if (is_sending) {
 		struct collet_step step = collet_step_move(self, COLLET_SCRATCH, theirs, other, COLLET_SCRATCH, theirs);
 		step.is_paired = true;
 		return step;

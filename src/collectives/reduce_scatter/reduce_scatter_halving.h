@@ -77,7 +77,7 @@ COLLET_PURE static inline struct collet_step reduce_scatter_halving_step(
 	}
 	if (split.is_odd)
 		return step;
-	const bool alone = split.own_count == 1;
+	const bool is_last = split.own_count == 1;
 	const struct collet_span own = halving_span(shape, shape->rank, mine, split.own_first, split.own_count);
 	const struct collet_span kept =
 		halving_span(shape, shape->rank, COLLET_SCRATCH, split.own_first, split.own_count);
@@ -88,9 +88,9 @@ COLLET_PURE static inline struct collet_step reduce_scatter_halving_step(
 	collet_step_add_source(&step, collet_bisection_partners(&split), theirs, partner);
 	if (shape->rank >= split.middle)
 		collet_step_add_source(&step, self, mine, own);
-	collet_step_add_destination(&step, self, alone ? COLLET_RESULT : COLLET_SCRATCH, alone ? all : kept);
+	collet_step_add_destination(&step, self, is_last ? COLLET_RESULT : COLLET_SCRATCH, is_last ? all : kept);
 	step.is_reduction = true;
-	step.is_final = alone;
+	step.is_final = is_last;
 	return step;
 }
 

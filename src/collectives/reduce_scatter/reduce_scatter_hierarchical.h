@@ -22,15 +22,15 @@ COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_leader_
 	struct collet_peers result_owner, struct collet_span place)
 {
 	const struct collet_span block = collet_partition_chunk(&shape->input, shape, turn->position);
-	const bool last = turn->round + 1 == collet_host_group_count(shape);
+	const bool is_last = turn->round + 1 == collet_host_group_count(shape);
 	struct collet_step step = collet_step_none();
 	if (turn->round > 0)
 		collet_step_add_source(&step, collet_host_group_left(shape, host), COLLET_INPUT, block);
 	collet_step_add_source(&step, own, COLLET_INPUT, block);
-	collet_step_add_destination(
-		&step, last ? result_owner : collet_host_group_right(shape, host), COLLET_RESULT, last ? place : block);
+	collet_step_add_destination(&step, is_last ? result_owner : collet_host_group_right(shape, host), COLLET_RESULT,
+		is_last ? place : block);
 	step.is_reduction = turn->round > 0 || own.count > 1;
-	step.is_final = last;
+	step.is_final = is_last;
 	return step;
 }
 

@@ -24,15 +24,16 @@ COLLET_PURE static inline struct collet_step reduce_scatter_ring_step(
 	const uint32_t number = collet_position_at(shape, -1 - (int64_t)index);
 	const struct collet_span block = collet_partition_chunk(&shape->input, shape, number),
 				 all = collet_span_all(shape);
-	const bool last = index == shape->size - 1;
+	const bool is_last = index == shape->size - 1;
 	struct collet_step step = collet_step_none();
 	if (index > 0)
 		collet_step_add_source(&step, collet_peers_one(collet_position_at(shape, -1)), COLLET_INPUT, block);
 	collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, block);
 	collet_step_add_destination(&step,
-		last ? collet_peers_self(shape) : collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT, all);
+		is_last ? collet_peers_self(shape) : collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT,
+		all);
 	step.is_reduction = index > 0;
-	step.is_final = last;
+	step.is_final = is_last;
 	return step;
 }
 
