@@ -19,8 +19,8 @@ const char *gpu_hierarchical_blocks_differ(const struct gpu_hierarchical *hierar
 static size_t block_offset(const struct gpu_hierarchical *hierarchical, uint32_t local_rank, uint32_t rank)
 {
 	const uint64_t *displacements = hierarchical->ranks[local_rank].result.displacements;
-	const bool listed = hierarchical->shape.result.counts != NULL;
-	return (listed ? displacements[rank] : rank * hierarchical->shape.count) * hierarchical->element_bytes;
+	const bool has_lists = hierarchical->shape.result.counts != NULL;
+	return (has_lists ? displacements[rank] : rank * hierarchical->shape.count) * hierarchical->element_bytes;
 }
 
 /* A rank's place on this host; size: it is on another. */
@@ -94,9 +94,9 @@ collet_status gpu_hierarchical_copy_in_blocks(
 	collet_status status = COLLET_OK;
 	for (uint32_t rank = 0;
 		status == COLLET_OK && next_range(hierarchical, true, offset, bytes, &rank, &range);) {
-		const struct collet_span_plan_rank *giver =
+		const struct collet_span_plan_rank *sender =
 			&hierarchical->ranks[local_rank_of(hierarchical, range.first_rank)];
-		const char *source = giver->send + (range.first - range.block_offset);
+		const char *source = sender->send + (range.first - range.block_offset);
 		status = collet_copy_queue_enqueue(&hierarchical->context->gpu->cuda, queue,
 			host + (range.first - offset), source, range.end - range.first,
 			"copying a rank's block from the GPU");

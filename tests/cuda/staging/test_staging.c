@@ -116,7 +116,7 @@ static void what_the_driver_refuses_is_an_error_of_that_call(void **state)
 	static const struct failure failures[] = {
 		{ "cuPointerGetAttributes:1:999", COLLET_ERR_SYSTEM, "asking where a buffer is" },
 		{ "cuStreamCreateWithPriority:1:2", COLLET_ERR_MEMORY,
-			"collet_allreduce: cuda: making a stream to copy on: CUDA_ERROR_OUT_OF_MEMORY" },
+			"collet_allreduce: cuda: creating a stream for copies: CUDA_ERROR_OUT_OF_MEMORY" },
 		{ "cuMemcpyAsync:1:1", COLLET_ERR_SYSTEM, "copying a buffer from the GPU: CUDA_ERROR_INVALID_VALUE" },
 		{ "cuStreamSynchronize:2:700", COLLET_ERR_SYSTEM, "CUDA_ERROR_ILLEGAL_ADDRESS" },
 		{ "cuMemcpyAsync:2:1", COLLET_ERR_SYSTEM, "copying a result to the GPU" },

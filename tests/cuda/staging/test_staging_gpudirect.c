@@ -276,7 +276,7 @@ static void fail_once(struct rank *rank)
 static void what_the_driver_refuses_is_said_on_every_rank(void **state)
 {
 	static const struct failure failures[] = {
-		{ "cuEventCreate:3:2", true, "collet_allgather: cuda: making a stream to copy on", true },
+		{ "cuEventCreate:3:2", true, "collet_allgather: cuda: creating a stream for copies", true },
 		{ "cuMemcpyAsync:1:1", false, "copying a piece to the GPU: CUDA_ERROR_INVALID_VALUE", false },
 		{ "cuEventRecord:1:1", false, "copying a piece", false },
 		{ "cuEventQuery:2:700", false, "CUDA_ERROR_ILLEGAL_ADDRESS", false },

@@ -305,7 +305,7 @@ static void what_the_driver_refuses_leaves_the_stream_going(void **state)
 		{"cuThreadExchangeStreamCaptureMode:1:1", COLLET_ERR_SYSTEM, false, NULL},
 		{"cuStreamGetCaptureInfo:1:1", COLLET_ERR_SYSTEM, false, NULL},
 		{"cuDeviceGetAttribute:1:1", COLLET_ERR_SYSTEM, false, "asking about a stream's GPU"},
-		{"cuStreamCreateWithPriority:1:2", COLLET_ERR_MEMORY, false, "making a stream to copy on"},
+		{"cuStreamCreateWithPriority:1:2", COLLET_ERR_MEMORY, false, "creating a stream for copies"},
 		{"cuMemHostRegister:0:2", COLLET_ERR_MEMORY, false, "ulimit -l"},
 		{"cuMemHostRegister:2:2", COLLET_OK, false, NULL}, /* it is tried again */
 		{"cuMemHostGetDevicePointer:2:1", COLLET_ERR_SYSTEM, false, NULL},
