@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <collet/cuda.h>
 #include <collet/tools.h>
 
 #include "ranks.h"

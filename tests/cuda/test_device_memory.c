@@ -10,6 +10,7 @@
 #include <collet/cuda.h>
 #include "api/comm.h"
 #include "cuda/shared_gpu/internal.h"
+#include "cuda/gpu_context.h"
 #include "gpu.h"
 
 enum { COUNT = 3000, BYTES = COUNT * sizeof(uint32_t), MANY = 40 };

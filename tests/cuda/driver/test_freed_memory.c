@@ -8,7 +8,8 @@
 #include <cmocka.h>
 
 #include <collet/cuda.h>
-#include "api/comm.h"
+
+#include "cuda/gpu_context.h"
 #include "gpu.h"
 
 enum { UNIT = 2 << 20, UNITS = 2, ROUNDS = 6, OTHERS = 70 };

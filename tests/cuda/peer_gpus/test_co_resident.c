@@ -12,6 +12,7 @@
 #include <collet/tools.h>
 
 #include "cuda/peer_gpus/co_resident.h"
+#include "engine/recorder.h"
 #include "gpu.h"
 #include "row_calls.h"
 

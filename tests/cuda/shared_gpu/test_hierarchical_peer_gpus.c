@@ -14,6 +14,7 @@
 #include <collet/tools.h>
 
 #include "api/comm.h"
+#include "cuda/gpu_context.h"
 #include "hierarchical.h"
 
 /* A rank whose local part the GPU executes sends its leader a call descriptor, and no more. */
