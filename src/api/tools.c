@@ -147,7 +147,7 @@ static collet_status model_call(const char *function, const collet_call_shape *s
 	if (status == COLLET_OK &&
 		(!modeled->link.ranks || !modeled->link.min_segment_bytes ||
 			modeled->link.max_segment_bytes < modeled->link.min_segment_bytes))
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks or pieces", function);
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks or segments", function);
 	modeled->inputs = (struct collet_choice_inputs){
 		.size = shape->ranks,
 		.host_count = 1,
@@ -188,10 +188,10 @@ collet_status collet_cost_predict(const collet_call_shape *shape, const char *al
 			"collet_cost_predict: %s does not keep operands in rank order", algorithm);
 	const struct collet_decision cut =
 		collet_choose_segmentation(&modeled.inputs, program, &call, modeled.element_bytes);
-	const struct collet_segmentation way = { shape->segment_bytes ? (uint32_t)shape->segment_bytes
-								      : cut.segment_bytes,
+	const struct collet_segmentation segmentation = { shape->segment_bytes ? (uint32_t)shape->segment_bytes
+									       : cut.segment_bytes,
 		shape->channels ? shape->channels : cut.channels };
-	*ns = collet_choice_cost(&modeled.inputs, program, &call, modeled.element_bytes, way) * 1e9;
+	*ns = collet_choice_cost(&modeled.inputs, program, &call, modeled.element_bytes, segmentation) * 1e9;
 	return COLLET_OK;
 }
 

@@ -1,4 +1,4 @@
-/* GPU memory that local ranks are told of once, when it is allocated. */
+/* GPU memory: that of collet_mem_alloc_device(), which ranks of this host can map, and what programs register. */
 #include "cuda/device_memory.h"
 
 #include <unistd.h>
@@ -39,7 +39,7 @@ collet_status collet_device_memory_alloc(struct collet_context *context, void **
 	return status;
 }
 
-/* Does a request that has not been waited for read or write there? Under the engine's lock. */
+/* True if a request that has not been waited for uses this memory. Under the engine's lock. */
 static bool requests_use(const struct collet_context *context, const char *first, size_t bytes)
 {
 	const struct collet_engine *engine = &context->engine;
@@ -79,7 +79,7 @@ bool collet_device_memory_free(struct collet_context *context, const void *memor
 	return found;
 }
 
-/* That an adapter cannot reach it, or that there is none, is no error: calls go by way of the host's memory then. */
+/* It is no error if no adapter can reach the memory: calls stage it in host memory then. */
 static void register_with_transports(
 	struct collet_context *context, const struct collet_pointer_attributes *attributes, void *memory, size_t bytes)
 {

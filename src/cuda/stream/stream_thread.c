@@ -141,8 +141,8 @@ static void end_for_call(struct collet_comm_state *state, const struct collet_re
 static void complete(struct collet_streams *streams, struct collet_stream_call **at)
 {
 	struct collet_stream_call *call = *at;
-	struct collet_gpu_staging *staging = call->request->staging; /* if it was offered, and has gone by way of the
-	                                                                host */
+	/* Its own, if the leader has decided that each rank stages its buffers. */
+	struct collet_gpu_staging *staging = call->request->staging;
 	collet_status status = collet_call_outcome(call->request);
 	call->request->staging = NULL;
 	if (call->staging)
