@@ -1,12 +1,12 @@
-/* Creates and destroys a collet_ddp, and answers questions about it. agree.c compares the ranks, layout.c makes the
- * layout, step.c does the steps. */
+/* Creates and destroys a collet_ddp, and answers questions about it. agree.c compares the ranks, bucket_layout.c makes
+ * the layout, training_step.c does the steps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/status.h"
 #include "ddp/agree.h"
-#include "ddp/state.h"
+#include "ddp/internal.h"
 
 /* ---- Creation ------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Tunings: tables of link costs (tools.h), from which the cost model is computed. */
-#ifndef COLLET_COLLECTIVES_TUNING_H
-#define COLLET_COLLECTIVES_TUNING_H
+#ifndef COLLET_SELECTION_TUNING_H
+#define COLLET_SELECTION_TUNING_H
 
 #include <stdio.h>
 

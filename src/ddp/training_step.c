@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 #include "ddp/agree.h"
-#include "ddp/state.h"
+#include "ddp/internal.h"
 
 static const char *name_of(const collet_ddp *ddp, uint32_t p)
 {

@@ -5,7 +5,7 @@
 
 #include "core/status.h"
 #include "ddp/agree.h"
-#include "ddp/state.h"
+#include "ddp/internal.h"
 
 static const uint64_t checkpoint_magic = UINT64_C(0x31306464702d7463);
 

@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 #include "ddp/agree.h"
-#include "ddp/state.h"
+#include "ddp/internal.h"
 
 enum { GRADIENT_ALIGNMENT = 64 };
 

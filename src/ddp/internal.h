@@ -1,7 +1,7 @@
-/* The state of a collet_ddp. layout.c cuts parameters into buckets, travel.c moves a bucket through its hook's stages,
- * step.c has ready(), wait() and join(), ddp.c the rest. */
-#ifndef COLLET_DDP_STATE_H
-#define COLLET_DDP_STATE_H
+/* The state of a collet_ddp. bucket_layout.c cuts parameters into buckets, bucket_exchange.c moves a bucket through its
+ * hook's stages, training_step.c has ready(), wait() and join(), ddp.c the rest. */
+#ifndef COLLET_DDP_INTERNAL_H
+#define COLLET_DDP_INTERNAL_H
 
 #include <collet/ddp_hook.h>
 
@@ -73,7 +73,7 @@ struct collet_ddp {
 };
 #define COLLET_DDP_NO_RANK UINT32_MAX
 
-/* ---- step.c ---- */
+/* ---- training_step.c ---- */
 
 /* Returns COLLET_ERR_ARGUMENT, naming this function, if a step is in progress or ddp is NULL. */
 collet_status collet_ddp_check_between_steps(const collet_ddp *ddp, const char *function);
@@ -85,7 +85,7 @@ extern const collet_ddp_hook collet_ddp_hook_average;
 /* Broadcasts the values of the first `count` parameters (then buffers) of rank `from` to every rank. */
 collet_status collet_ddp_broadcast_values(const collet_ddp *ddp, collet_comm *comm, uint32_t count, uint32_t from);
 
-/* ---- layout.c ---- */
+/* ---- bucket_layout.c ---- */
 
 /* Cuts the parameters, in this order (NULL: last to first), into buckets, and allocates their memory.
  * COLLET_ERR_MEMORY: nothing changed. */
@@ -103,7 +103,7 @@ static inline void *collet_ddp_gradient_at(const collet_ddp *ddp, const struct p
 	return memory ? memory + parameter_state->offset : NULL;
 }
 
-/* ---- travel.c ---- */
+/* ---- bucket_exchange.c ---- */
 
 /* Starts the buckets that are complete and next in order, and advances all without blocking. */
 collet_status collet_ddp_progress(collet_ddp *ddp);
@@ -115,7 +115,7 @@ collet_status collet_ddp_progress_all(collet_ddp *ddp);
  * more. */
 collet_status collet_ddp_drain(collet_ddp *ddp);
 
-/* ---- numbers.c: arrays of any float dtype ---- */
+/* ---- float_arrays.c: arrays of any float dtype ---- */
 
 void collet_ddp_scale(void *elements, uint64_t count, collet_dtype dtype, double factor);
 /* Returns the sum of squares in f64, block by block in order. It depends on the elements alone. */

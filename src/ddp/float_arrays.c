@@ -1,5 +1,5 @@
 #include "core/cpu.h"
-#include "ddp/state.h"
+#include "ddp/internal.h"
 #include "reduce/convert.h"
 
 enum { BLOCK = 4096, LANES = 8 };

@@ -3,7 +3,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
-#include "ddp/state.h"
+#include "ddp/internal.h"
 
 /* ---- The default hook: all-reduce in place ------------------------------------------------------------------ */
 
