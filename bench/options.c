@@ -105,7 +105,7 @@ static const struct option_row rows[] = {
 	{ "transport", "LIST", "only these, as COLLET_TRANSPORT: shm, tcp, shm,tcp", TEXT(transport) },
 	{ "algorithm", "NAME", "this one instead of the chosen one (collet-bench list)", TEXT(algorithm) },
 	{ "pieces", "BYTES", "messages cut into pieces of so many bytes instead of the chosen ones",
-		NUMBER(piece_bytes, 1, UINT32_MAX) },
+		NUMBER(segment_bytes, 1, UINT32_MAX) },
 	{ "channels", "N", "over so many channels (sockets of a pair, for tcp), instead of the chosen number",
 		NUMBER(channels, 1, COLLET_CHANNELS_MAX) },
 	{ "dtype", "NAME", "i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)", CALL(parse_dtype) },

@@ -50,7 +50,7 @@ struct bench_options {
 	uint32_t ranks;            /* 0: not given */
 	const char *transport;     /* NULL: what the library takes */
 	const char *algorithm;     /* NULL: what the library chooses */
-	uint32_t piece_bytes, channels;   /* 0: what the library chooses */
+	uint32_t segment_bytes, channels; /* 0: what the library chooses */
 	struct bench_mode mode;
 	const char *json;          /* a path, or "-": standard output, instead of the table */
 	uint32_t collectives;      /* a bit for each, by enum bench_collective: compare and tune take several */

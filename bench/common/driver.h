@@ -34,7 +34,7 @@ struct bench_command {
 	uint64_t count;
 	uint64_t iterations, warm_iterations;
 	char algorithm[32];  /* "": the library's choice */
-	uint32_t piece_bytes, channels;   /* 0: likewise */
+	uint32_t segment_bytes, channels; /* 0: likewise */
 };
 
 enum bench_answer { BENCH_DONE, BENCH_CANNOT, BENCH_FAILED };

@@ -10,7 +10,7 @@
 static const void *plan(void *context, const struct bench_command *command, struct bench_reply *reply)
 {
 	struct collet_library *collet = context;
-	collet->piece_bytes = command->piece_bytes;
+	collet->segment_bytes = command->segment_bytes;
 	collet->channels = command->channels;
 	const void *how = collet_library_plan(collet, &command->work, command->count, command->algorithm);
 	if (collet->plan.algorithm != NULL)

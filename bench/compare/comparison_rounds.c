@@ -102,7 +102,7 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 	if (!takes_part(all, at))
 		return;
 	struct bench_command command = command_for(all, at, BENCH_PREPARE, count);
-	command.piece_bytes = all->options->piece_bytes;
+	command.segment_bytes = all->options->segment_bytes;
 	command.channels = all->options->channels;
 	if (at == 0 && all->options->algorithm != NULL)
 		snprintf(command.algorithm, sizeof(command.algorithm), "%s", all->options->algorithm);

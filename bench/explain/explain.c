@@ -124,11 +124,11 @@ static int print_choices(const struct question *q)
 		q->shape.cores, q->transport);
 	printf("# tuning: %s, measured with %u ranks on %u cores\n", q->tuning, q->link->ranks, q->link->cores);
 	for (size_t i = 0; i < count && i < 64; i++) {
-		char piece[24], us[24];
+		char segment[24], us[24];
 		print_range(rows[i].first_bytes, rows[i].last_bytes);
 		snprintf(us, sizeof(us), "%.4g", rows[i].first_ns / 1e3);
 		printf(" %-18s %10s us at its least; pieces of %s", rows[i].algorithm, us,
-			bench_bytes_text(rows[i].segment_bytes, piece));
+			bench_bytes_text(rows[i].segment_bytes, segment));
 		if (rows[i].channels > 1)
 			printf(" over %u channels", rows[i].channels);
 		printf(" (%s)\n", rows[i].measured ? "measured" : "by the formulas");

@@ -133,16 +133,16 @@ const void *collet_library_plan(
 	}
 	if (work->op == COLLET_PREMUL_SUM)
 		collet->how.scale = bench_scale(collet->library.rank);
-	collet->how.segment_bytes = collet->piece_bytes;
+	collet->how.segment_bytes = collet->segment_bytes;
 	collet->how.channels = collet->channels;
 	collet->how.stream = collet->stream;
 	if (collet_comm_plan(collet->comm, collective, count, (collet_dtype)work->dtype, (collet_op)work->op,
 		    work->root, collet->how.algorithm, &collet->plan) != COLLET_OK)
 		collet->plan = (collet_plan){ .algorithm = collet->how.algorithm, .predicted_ns = -1 };
-	if (collet->piece_bytes > 0)
-		collet->plan.segment_bytes = collet->piece_bytes;
+	if (collet->segment_bytes > 0)
+		collet->plan.segment_bytes = collet->segment_bytes;
 	if (collet->channels > 0)
 		collet->plan.channels = collet->channels;
-	const bool cut = collet->piece_bytes > 0 || collet->channels > 0;
+	const bool cut = collet->segment_bytes > 0 || collet->channels > 0;
 	return named || cut || collet->stream != NULL || work->op == COLLET_PREMUL_SUM ? &collet->how : NULL;
 }

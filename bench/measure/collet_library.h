@@ -11,7 +11,7 @@ struct collet_library {
 	collet_how how;                      /* of the prepared work: algorithm, scale */
 	char algorithm[32];                  /* what how.algorithm points to; whoever named it may forget it */
 	void *stream;                        /* for collet_library_plan(): calls are put on it; NULL: they block */
-	uint32_t piece_bytes, channels;      /* for collet_library_plan(); 0: as chosen */
+	uint32_t segment_bytes, channels;    /* for collet_library_plan(); 0: as chosen */
 	struct bench_allocator allocator;
 	struct bench_library library;        /* what to hand to the loop */
 	collet_plan plan;

@@ -230,7 +230,7 @@ static int measure_size(struct session *s, uint64_t bytes)
 	if (library->rank == 0)
 		bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)o->work.collective),
 			bench_bytes_text(bytes, text));
-	s->collet.piece_bytes = o->piece_bytes;
+	s->collet.segment_bytes = o->segment_bytes;
 	s->collet.channels = o->channels;
 	const void *how = collet_library_plan(&s->collet, &o->work, count, o->algorithm);
 	/* On a GPU always cold: what its cache holds between two calls of a bench is nobody's else. */

@@ -35,7 +35,7 @@ int bench_session_prepare(struct bench_session *session, struct bench_run *run, 
 	const struct bench_options *o = session->options;
 	const struct bench_library *library = &session->collet.library;
 	const uint64_t count = bench_count(&o->work, library->size, bytes);
-	session->collet.piece_bytes = o->piece_bytes;
+	session->collet.segment_bytes = o->segment_bytes;
 	session->collet.channels = o->channels;
 	const void *how = collet_library_plan(&session->collet, &o->work, count, o->algorithm);
 	const char *problem = bench_run_init(run, library, &o->work, count, o->mode.buffers, o->mode.cold, how);

@@ -169,9 +169,9 @@ static void print_points(const struct world *world)
 		"measured us", "predicted us", "error");
 	for (size_t i = 0; i < world->count; i++) {
 		const struct tune_point *p = &world->points[i];
-		char text[24], piece[24];
+		char text[24], segment[24];
 		printf("%-15s %-18s %12s %10s %2u ", p->collective, p->algorithm, bench_bytes_text(p->bytes, text),
-			bench_bytes_text(p->piece_bytes, piece), p->channels);
+			bench_bytes_text(p->segment_bytes, segment), p->channels);
 		bench_table_number(stdout, p->ns / 1e3, 12);
 		putchar(' ');
 		bench_table_number(stdout, p->predicted_ns / 1e3, 12);
@@ -187,7 +187,7 @@ static void write_json(FILE *json, const struct world *world)
 			"\"algorithm\":\"%s\",\"bytes\":%llu,\"piece_bytes\":%u,\"channels\":%u,"
 			"\"chosen\":%s,\"time_us\":",
 			world->transport, world->ranks, world->cores, p->collective, p->algorithm,
-			(unsigned long long)p->bytes, p->piece_bytes, p->channels, p->chosen ? "true" : "false");
+			(unsigned long long)p->bytes, p->segment_bytes, p->channels, p->chosen ? "true" : "false");
 		bench_json_number(json, p->ns / 1e3);
 		fputs(",\"predicted_us\":", json);
 		bench_json_number(json, p->predicted_ns / 1e3);
@@ -254,7 +254,7 @@ static int fit(struct tuning *tuning, struct world *world, const struct bench_op
 	memset(link->channels_log2, 0, sizeof(link->channels_log2));
 	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
 		world->count);
-	tune_fit_pieces(link, world->points, world->count);
+	tune_fit_segments(link, world->points, world->count);
 	if (tune_fit(link, world->points, world->count) != COLLET_OK
 		|| tune_fit_channels(link, world->points, world->count) != COLLET_OK
 		|| tune_predict(link, world->points, world->count) != COLLET_OK)

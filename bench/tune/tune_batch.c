@@ -147,7 +147,7 @@ int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_candidat
 	uint64_t untimed;
 	struct collet_library *collet = library_of(s, run, candidate);
 	run->library = &collet->library;
-	run->call.how = tune_plan(collet, &run->work, run->count, candidate->algorithm->name, candidate->piece_bytes,
+	run->call.how = tune_plan(collet, &run->work, run->count, candidate->algorithm->name, candidate->segment_bytes,
 		candidate->channels);
 	if (!candidate->checked && check(s, run, candidate))
 		return 1;

@@ -34,7 +34,7 @@ static double *unknown_at(collet_link_cost *link, int i)
 static collet_status predict(const collet_link_cost *link, const struct tune_point *point, bool as_cut, double *ns)
 {
 	const collet_call_shape shape = { .collective = point->collective, .ranks = link->ranks, .cores = link->cores,
-		.dtype = COLLET_F32, .op = COLLET_SUM, .segment_bytes = as_cut ? point->piece_bytes : 0,
+		.dtype = COLLET_F32, .op = COLLET_SUM, .segment_bytes = as_cut ? point->segment_bytes : 0,
 		.channels = as_cut ? point->channels : 0 };
 	return collet_cost_predict(&shape, point->algorithm, NULL, link, point->bytes, ns);
 }
@@ -214,7 +214,7 @@ collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point 
 				continue;
 			while (one > points && same_algorithm(one - 1, &points[i]))
 				one--;
-			if (one->channels == 1 && one->piece_bytes == points[i].piece_bytes)
+			if (one->channels == 1 && one->segment_bytes == points[i].segment_bytes)
 				status = part_of(link, &points[i], one, &parts[told++]);
 		}
 		if (told == 0)
@@ -256,23 +256,23 @@ static const struct tune_point *best_candidate(const struct tune_point *first, c
 	return best;
 }
 
-uint32_t tune_further_piece(uint32_t piece_bytes, uint32_t most)
+uint32_t tune_further_segment(uint32_t segment_bytes, uint32_t most)
 {
-	if (piece_bytes < TUNE_USUAL_PIECE)
-		return piece_bytes / 2 >= TUNE_LEAST_PIECE ? piece_bytes / 2 : 0;
-	const uint32_t longer = piece_bytes * 2;
-	return piece_bytes > TUNE_USUAL_PIECE && longer <= TUNE_MOST_PIECE && longer <= most ? longer : 0;
+	if (segment_bytes < TUNE_USUAL_SEGMENT)
+		return segment_bytes / 2 >= TUNE_MIN_SEGMENT ? segment_bytes / 2 : 0;
+	const uint32_t longer = segment_bytes * 2;
+	return segment_bytes > TUNE_USUAL_SEGMENT && longer <= TUNE_MAX_SEGMENT && longer <= most ? longer : 0;
 }
 
-void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, size_t count)
+void tune_fit_segments(collet_link_cost *link, const struct tune_point *points, size_t count)
 {
-	link->min_segment_bytes = link->max_segment_bytes = TUNE_USUAL_PIECE;
+	link->min_segment_bytes = link->max_segment_bytes = TUNE_USUAL_SEGMENT;
 	for (size_t i = 0; i < count; i++) {
 		if (i > 0 && same_algorithm(&points[i - 1], &points[i]))
 			continue;
-		const uint32_t piece = best_candidate(&points[i], points + count)->piece_bytes;
-		link->min_segment_bytes = piece < link->min_segment_bytes ? piece : link->min_segment_bytes;
-		link->max_segment_bytes = piece > link->max_segment_bytes ? piece : link->max_segment_bytes;
+		const uint32_t segment = best_candidate(&points[i], points + count)->segment_bytes;
+		link->min_segment_bytes = segment < link->min_segment_bytes ? segment : link->min_segment_bytes;
+		link->max_segment_bytes = segment > link->max_segment_bytes ? segment : link->max_segment_bytes;
 	}
 }
 
@@ -300,7 +300,7 @@ collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *
 		link->factor[number][size] = (float)(best->ns / ns);
 		if (best->bytes <= link->min_segment_bytes)
 			continue;   /* nothing is cut */
-		link->segment_log2[number][size] = log2_of(best->piece_bytes);
+		link->segment_log2[number][size] = log2_of(best->segment_bytes);
 		link->channels_log2[number][size] = log2_of(best->channels);
 	}
 	return status;
@@ -322,7 +322,7 @@ static collet_status mark_choice(const collet_link_cost *link, struct tune_point
 	for (struct tune_point *p = first; p < end; p++) {
 		if (strcmp(p->algorithm, rows[at].algorithm) != 0)
 			continue;
-		if (chosen == NULL || (p->piece_bytes == rows[at].segment_bytes && p->channels == rows[at].channels))
+		if (chosen == NULL || (p->segment_bytes == rows[at].segment_bytes && p->channels == rows[at].channels))
 			chosen = p;
 	}
 	if (chosen != NULL)
@@ -394,7 +394,7 @@ static bool has_call(const struct tune_point *points, size_t count, const struct
 static const struct tune_point *find_same(const struct tune_point *points, size_t count, const struct tune_point *as)
 {
 	for (const struct tune_point *p = points; p < points + count; p++)
-		if (same_algorithm(p, as) && p->piece_bytes == as->piece_bytes && p->channels == as->channels)
+		if (same_algorithm(p, as) && p->segment_bytes == as->segment_bytes && p->channels == as->channels)
 			return p;
 	return NULL;
 }
@@ -428,11 +428,11 @@ bool tune_point_read(const char *line, struct tune_point *point)
 	unsigned chosen;
 	memset(point, 0, sizeof(*point));
 	if (sscanf(line, "point %23s %31s %u %llu %u %u %lf %lf %u", point->collective, point->algorithm, &point->size,
-			&bytes, &point->piece_bytes, &point->channels, &point->ns, &point->predicted_ns, &chosen)
+			&bytes, &point->segment_bytes, &point->channels, &point->ns, &point->predicted_ns, &chosen)
 		!= 9)
 		return false;
 	point->bytes = bytes;
 	point->chosen = chosen != 0;
 	point->sweeps = 1;
-	return point->ns > 0 && point->piece_bytes > 0 && point->channels > 0;
+	return point->ns > 0 && point->segment_bytes > 0 && point->channels > 0;
 }

@@ -9,7 +9,7 @@ struct tune_point {
 	char collective[24], algorithm[32];
 	uint64_t bytes;              /* of the call */
 	uint32_t size;               /* which of the sweep's sizes that is */
-	uint32_t piece_bytes;        /* it was cut into these (or less, where there is no room), ... */
+	uint32_t segment_bytes;      /* it was cut into these (or less, where there is no room), ... */
 	uint32_t channels;           /* ... which went over so many channels */
 	double ns;                   /* measured, */
 	uint32_t sweeps;             /* so often: the geometric mean */
@@ -35,11 +35,11 @@ struct tune_quality {
 collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Returns the next size of pieces to try, further away from the usual one; 0: there is none, or no room (most). */
-uint32_t tune_further_piece(uint32_t piece_bytes, uint32_t most);
+uint32_t tune_further_segment(uint32_t segment_bytes, uint32_t most);
 
 /* Sets the range of pieces from which the formulas choose. It spans all that were an algorithm's fastest anywhere,
  * and the usual ones. */
-void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, size_t count);
+void tune_fit_segments(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Sets what a byte costs over several channels, by the points that have used them beside those that used one. */
 collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point *points, size_t count);

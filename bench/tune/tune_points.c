@@ -23,7 +23,7 @@ int tune_points_add(
 	for (size_t i = 0; i < count; i++) {
 		const struct tune_point *p = &points[i];
 		fprintf(file, "point %s %s %u %llu %u %u %.2f %.2f %d\n", p->collective, p->algorithm, p->size,
-			(unsigned long long)p->bytes, p->piece_bytes, p->channels, p->ns, p->predicted_ns, p->chosen);
+			(unsigned long long)p->bytes, p->segment_bytes, p->channels, p->ns, p->predicted_ns, p->chosen);
 	}
 	const int failed = ferror(file);
 	return fclose(file) != 0 || failed ? complain(path, "it could not be written") : 0;

@@ -254,7 +254,7 @@ static int report(struct tune_sweep *s, enum bench_collective collective, size_t
 			const struct tune_candidate *p = &call->candidate[i];
 			if (p->algorithm == &s->algorithms[collective][a] && !p->repeat)
 				printf("point %s %s %zu %llu %u %u %.2f %.2f %d\n", bench_collective_name(collective),
-					p->algorithm->name, size, (unsigned long long)p->bytes, p->piece_bytes,
+					p->algorithm->name, size, (unsigned long long)p->bytes, p->segment_bytes,
 					p->channels, call->ns[i], p->predicted_ns, p->chosen);
 		}
 	}

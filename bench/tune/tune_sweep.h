@@ -30,8 +30,8 @@ struct tune_candidate {
 	uint64_t bytes;              /* as the call has them: what divides */
 	uint64_t calls[TUNE_KINDS];  /* in a batch; 0: not known yet */
 	double predicted_ns;
-	uint32_t piece_bytes, channels;
-	uint32_t most_piece_bytes;   /* for which there is room */
+	uint32_t segment_bytes, channels;
+	uint32_t most_segment_bytes; /* for which there is room */
 	bool chosen;                 /* by the library, left to itself */
 	bool repeat;                  /* repeats the chosen one */
 	bool eliminated;                    /* of what is still measured */
@@ -85,7 +85,7 @@ size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool 
 
 /* The plan for an algorithm (NULL: the library's choice), cut like this (0: as chosen). */
 const void *tune_plan(struct collet_library *collet, const struct bench_work *work, uint64_t count,
-	const char *algorithm, uint32_t piece_bytes, uint32_t channels);
+	const char *algorithm, uint32_t segment_bytes, uint32_t channels);
 
 /* Lists the algorithms for this size, and the library's choice among them. */
 void tune_list_candidates(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call);

@@ -196,7 +196,8 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 static inline void assign_sequence(struct collet_comm_state *state, struct collet_request *request)
 {
 	request->sequence = request->call.sequence = state->next_sequence++;
-	request->signature = state->call_history = collet_call_history(request->call_signature, state->call_history);
+	request->signature = state->history_hash =
+		collet_call_history_hash(request->call_signature, state->history_hash);
 }
 
 void collet_call_assign_sequence(struct collet_request *request)

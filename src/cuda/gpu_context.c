@@ -87,7 +87,7 @@ bool collet_gpu_comm_close(collet_comm *comm)
 
 void collet_gpu_comm_forget(collet_comm *comm)
 {
-	collet_shared_gpu_forget(comm->gpu->shared_gpu);
+	collet_shared_gpu_atfork_child(comm->gpu->shared_gpu);
 	collet_device_collectives_forget(comm);
 	free(comm->gpu);
 	comm->gpu = NULL;

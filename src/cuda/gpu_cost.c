@@ -168,7 +168,7 @@ static double largest_host(const struct collet_shape *shape)
 static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_cost *cost)
 {
 	bool measured;
-	if (collet_shared_gpu_is_single(comm->gpu->shared_gpu))
+	if (collet_shared_gpu_has_one_gpu(comm->gpu->shared_gpu))
 		return;
 	const collet_link_cost *between = collet_gpu_kernel_link(comm->context, &measured);
 	cost->memory_s = larger(cost->memory_s, bytes * between->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9);
@@ -180,8 +180,10 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 {
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
 	const size_t element = collet_dtype_bytes(call->dtype);
-	const bool hosted = path && strcmp(path, "hosted") == 0, direct = path && strcmp(path, "direct") == 0;
-	const double g = hosted ? largest_host(call->shape) : direct ? call->shape->size : comm->gpu->ranks_per_gpu;
+	const bool hierarchical = path && strcmp(path, "hosted") == 0, direct = path && strcmp(path, "direct") == 0;
+	const double g = hierarchical ? largest_host(call->shape)
+			 : direct     ? call->shape->size
+				      : comm->gpu->ranks_per_gpu;
 	const double block = (double)(call->shape->count * element);
 	const struct block_counts counts = block_counts_of(call, g);
 	struct traffic traffic = copied_traffic(&counts, block);
@@ -203,7 +205,7 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 		cost->total_s = link.latency_s + cost->memory_s;
 		return true;
 	}
-	if (hosted) {
+	if (hierarchical) {
 		traffic = hierarchical_traffic(call, &counts, g, block);
 		cost->memory_s = traffic.memory * link.memory_byte_s;
 		/* Inner nodes of an all-reduce's tree store what they have reduced, and it is read again. */

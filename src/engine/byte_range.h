@@ -5,11 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct collet_range {
+struct collet_byte_range {
 	const char *first;
 	size_t bytes;
 };
 
-bool collet_ranges_overlap(struct collet_range a, struct collet_range b);
+bool collet_ranges_overlap(struct collet_byte_range a, struct collet_byte_range b);
 
 #endif

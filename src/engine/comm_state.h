@@ -37,7 +37,7 @@ struct collet_comm_state {
 	char *scratch;                       /* COLLET_SCRATCH_BYTES */
 	struct collet_request *free_requests, *all_requests; /* pooled for later calls; all of them */
 	uint64_t next_sequence;
-	uint64_t call_history;               /* see collet_call_history() */
+	uint64_t history_hash;               /* see collet_call_history_hash() */
 	bool tasks_need_progress;            /* a transfer completed since its tasks made progress */
 	struct collet_request *fast_path_request; /* the request on the fast path; task 0 issues nothing meanwhile */
 	int64_t timeout_ns;

@@ -16,10 +16,10 @@ static bool includes_self(const struct collet_request *request, const struct col
 	return false;
 }
 
-static struct collet_range segment_range(const struct collet_request *request, const struct collet_work_item *item,
+static struct collet_byte_range segment_range(const struct collet_request *request, const struct collet_work_item *item,
 	const struct collet_buffer_range *end)
 {
-	struct collet_range range = { request_address(request, end->buffer, end->span.first + item->offset),
+	struct collet_byte_range range = { request_address(request, end->buffer, end->span.first + item->offset),
 		item->count * request->element_bytes };
 	return range;
 }
@@ -27,7 +27,7 @@ static struct collet_range segment_range(const struct collet_request *request, c
 /* Computes the hull of a buffer that a per-peer step may access, and this rank's own chunk, which it does not
  * access. */
 static void per_peer_ranges(const struct collet_request *request, struct collet_work_item *item,
-	enum collet_buffer buffer, struct collet_range *hull)
+	enum collet_buffer buffer, struct collet_byte_range *hull)
 {
 	const struct collet_partition *cut = collet_step_partition(&request->shape, buffer);
 	uint64_t end = 0;
@@ -50,7 +50,7 @@ void collet_work_item_fill_ranges(const struct collet_request *request, struct c
 {
 	const struct collet_step *step = item->step;
 	item->read_count = 0;
-	item->writes = item->borrowed = item->excluded = (struct collet_range){ NULL, 0 };
+	item->writes = item->borrowed = item->excluded = (struct collet_byte_range){ NULL, 0 };
 	if (step->is_per_peer) {
 		if (range_is_local(request, &step->source[0])) {
 			per_peer_ranges(request, item, step->source[0].buffer, &item->reads[0]);
@@ -69,18 +69,18 @@ void collet_work_item_fill_ranges(const struct collet_request *request, struct c
 
 /* ---- Conflicts ---- */
 
-bool collet_ranges_overlap(struct collet_range a, struct collet_range b)
+bool collet_ranges_overlap(struct collet_byte_range a, struct collet_byte_range b)
 {
 	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
 
-static bool contains(struct collet_range outer, struct collet_range inner)
+static bool contains(struct collet_byte_range outer, struct collet_byte_range inner)
 {
 	return inner.first >= outer.first && inner.first + inner.bytes <= outer.first + outer.bytes;
 }
 
 /* True if an item's set of spans (a hull without this rank's own chunk) touches a range. */
-static bool touches(struct collet_range hull, struct collet_range hole, struct collet_range range)
+static bool touches(struct collet_byte_range hull, struct collet_byte_range hole, struct collet_byte_range range)
 {
 	return collet_ranges_overlap(hull, range) && !(hole.bytes && contains(hole, range));
 }

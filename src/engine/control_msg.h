@@ -39,7 +39,7 @@ struct collet_control_msg_reply {
 	uint32_t has_call;         /* call is valid; else the rank has not made it or no longer knows it */
 	uint32_t reserved0;
 	struct collet_call call;
-	uint64_t history;          /* of call */
+	uint64_t history_hash;     /* of call */
 	struct collet_call last;   /* its latest call, if call_count > 0 */
 };
 

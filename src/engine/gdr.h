@@ -27,7 +27,7 @@ struct collet_work_item;
 struct collet_gdr {
 	/* Starts the copies of an item, after those of the items before; collet_gdr_copied() follows. The owner's. */
 	void (*start_copies)(struct collet_gdr *gdr, struct collet_work_item *item);
-	struct collet_range gpu_ranges[2]; /* those buffers of the request that are in GPU memory */
+	struct collet_byte_range gpu_ranges[2]; /* those buffers of the request that are in GPU memory */
 	char *cells;
 	size_t cell_bytes;
 	struct collet_peer_queue *awaited_queue; /* a task waits until its endpoint is open; else NULL */

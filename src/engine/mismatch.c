@@ -220,7 +220,7 @@ static void send_reply(struct collet_comm_state *state, uint32_t from, const str
 	if (collet_recorder_find(&state->recorder, query->sequence, &record)) {
 		message.has_call = 1;
 		message.call = record.call;
-		message.history = record.history;
+		message.history_hash = record.history_hash;
 	}
 	if (message.call_count && collet_recorder_find(&state->recorder, message.call_count - 1, &record))
 		message.last = record.call;
@@ -260,7 +260,7 @@ static void compare_calls(
 			state->rank, collet_comm_state_host(state, state->rank), mine, peer,
 			collet_comm_state_host(state, peer), theirs);
 		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
-	} else if (own.history != message->history) {
+	} else if (own.history_hash != message->history_hash) {
 		/* The mismatch is in an earlier call. */
 		if (collet_recorder_find(&state->recorder, message->sequence - 1, &own))
 			send_query(state, peer, message->sequence - 1);

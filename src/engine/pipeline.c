@@ -15,16 +15,17 @@
 
 /* ---- Cells ---- */
 
-static uint32_t cell_count(const struct collet_pipeline *pipeline, const struct collet_range *side)
+static uint32_t cell_count(const struct collet_pipeline *pipeline, const struct collet_byte_range *side)
 {
 	return (uint32_t)((side->bytes + pipeline->cell_bytes - 1) / pipeline->cell_bytes);
 }
 
-struct collet_range collet_pipeline_cell(
-	const struct collet_pipeline *pipeline, const struct collet_range *side, uint32_t cell)
+struct collet_byte_range collet_pipeline_cell(
+	const struct collet_pipeline *pipeline, const struct collet_byte_range *side, uint32_t cell)
 {
 	const size_t first = cell * pipeline->cell_bytes, left = side->bytes - first;
-	return (struct collet_range){ side->first + first, left < pipeline->cell_bytes ? left : pipeline->cell_bytes };
+	return (struct collet_byte_range){ side->first + first,
+		left < pipeline->cell_bytes ? left : pipeline->cell_bytes };
 }
 
 /* The cells that a range touches: from first up to, not including, end. */
@@ -33,7 +34,7 @@ struct cell_range {
 };
 
 static struct cell_range cells_touched(
-	const struct collet_pipeline *pipeline, const struct collet_range *side, struct collet_range range)
+	const struct collet_pipeline *pipeline, const struct collet_byte_range *side, struct collet_byte_range range)
 {
 	const uintptr_t from = (uintptr_t)side->first, to = from + side->bytes;
 	uintptr_t first = (uintptr_t)range.first, end = first + range.bytes;
@@ -47,7 +48,7 @@ static struct cell_range cells_touched(
 
 /* ---- Accesses of an item ---- */
 
-typedef bool range_visitor(struct collet_pipeline *pipeline, struct collet_range range);
+typedef bool range_visitor(struct collet_pipeline *pipeline, struct collet_byte_range range);
 
 /* Visits the exact ranges of this rank's memory that the item writes, or reads, until a visit returns false. */
 static bool visit_ranges(
@@ -65,7 +66,7 @@ static bool visit_ranges(
 	}
 	const enum remote_side ends = writes ? REMOTE_SOURCES : REMOTE_DESTINATIONS;
 	for (struct remote_iterator at = remote_iterator_of(request, step, ends); remote_iterator_next_part(&at, item);)
-		if (!visitor(pipeline, (struct collet_range){ at.place, at.count * request->element_bytes }))
+		if (!visitor(pipeline, (struct collet_byte_range){ at.place, at.count * request->element_bytes }))
 			return false;
 	return true;
 }
@@ -73,7 +74,7 @@ static bool visit_ranges(
 /* ---- Memory ---- */
 
 collet_status collet_pipeline_init(
-	struct collet_pipeline *pipeline, struct collet_range in, struct collet_range out, size_t cell_bytes)
+	struct collet_pipeline *pipeline, struct collet_byte_range in, struct collet_byte_range out, size_t cell_bytes)
 {
 	*pipeline = (struct collet_pipeline){ .in = in, .out = out, .cell_bytes = cell_bytes };
 	pipeline->in_cell_count = cell_count(pipeline, &in);
@@ -109,7 +110,7 @@ void collet_pipeline_deinit(struct collet_pipeline *pipeline)
 
 static const uint64_t NOT_USED = UINT64_MAX;
 
-static bool note_use(struct collet_pipeline *pipeline, struct collet_range range)
+static bool note_use(struct collet_pipeline *pipeline, struct collet_byte_range range)
 {
 	const struct cell_range cells = cells_touched(pipeline, &pipeline->in, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
@@ -118,7 +119,7 @@ static bool note_use(struct collet_pipeline *pipeline, struct collet_range range
 	return true;
 }
 
-static bool note_write(struct collet_pipeline *pipeline, struct collet_range range)
+static bool note_write(struct collet_pipeline *pipeline, struct collet_byte_range range)
 {
 	const struct cell_range cells = cells_touched(pipeline, &pipeline->out, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
@@ -221,7 +222,7 @@ void collet_pipeline_stop(struct collet_pipeline *pipeline)
 	pipeline->request = NULL;
 }
 
-static bool range_is_copied_in(struct collet_pipeline *pipeline, struct collet_range range)
+static bool range_is_copied_in(struct collet_pipeline *pipeline, struct collet_byte_range range)
 {
 	const struct cell_range cells = cells_touched(pipeline, &pipeline->in, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
@@ -238,7 +239,7 @@ bool collet_pipeline_allows(struct collet_pipeline *pipeline, const struct colle
 	       (!with_reads || visit_ranges(pipeline, item, false, range_is_copied_in));
 }
 
-static bool count_write(struct collet_pipeline *pipeline, struct collet_range range)
+static bool count_write(struct collet_pipeline *pipeline, struct collet_byte_range range)
 {
 	const struct cell_range cells = cells_touched(pipeline, &pipeline->out, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)

@@ -33,7 +33,7 @@ struct collet_pipeline {
 	bool needs_polling; /* set by the owner: copies are under way whose end only polling finds */
 	struct collet_gdr *gdr; /* set: transports access the buffers, nothing is copied (see gdr.h). Else NULL */
 
-	struct collet_range in, out; /* host memory that is copied in and out; may be empty or overlap */
+	struct collet_byte_range in, out; /* host memory that is copied in and out; may be empty or overlap */
 	size_t cell_bytes;           /* the last cell of each may be shorter */
 	uint32_t in_cell_count, out_cell_count;
 	uint32_t *copy_in_order; /* cells to copy in: copy_in_count of them, in order of first use */
@@ -51,7 +51,7 @@ struct collet_pipeline {
 
 /* Initializes a pipeline for these buffers. Any thread. After COLLET_ERR_MEMORY it can be deinitialized. */
 collet_status collet_pipeline_init(
-	struct collet_pipeline *pipeline, struct collet_range in, struct collet_range out, size_t cell_bytes);
+	struct collet_pipeline *pipeline, struct collet_byte_range in, struct collet_byte_range out, size_t cell_bytes);
 void collet_pipeline_deinit(struct collet_pipeline *pipeline); /* a zeroed one is fine */
 
 /* Attaches the pipeline to a planned request that is about to start, on these buffers or parts of them. The same
@@ -66,8 +66,8 @@ bool collet_pipeline_allows(struct collet_pipeline *pipeline, const struct colle
 void collet_pipeline_item_written(struct collet_pipeline *pipeline, const struct collet_work_item *item);
 
 /* For the owner: returns the memory of a cell of `in` or `out`. */
-struct collet_range collet_pipeline_cell(
-	const struct collet_pipeline *pipeline, const struct collet_range *side, uint32_t cell);
+struct collet_byte_range collet_pipeline_cell(
+	const struct collet_pipeline *pipeline, const struct collet_byte_range *side, uint32_t cell);
 /* For the owner: notes that the next cell of copy_in_order, or of copy_out_order, is complete. May end the request. */
 void collet_pipeline_copied_in(struct collet_pipeline *pipeline);
 void collet_pipeline_copied_out(struct collet_pipeline *pipeline);

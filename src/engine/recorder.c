@@ -163,7 +163,7 @@ bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t seque
 	memcpy(&record->call, words + CALL, sizeof(record->call));
 	if (record->call.sequence != sequence)
 		return false;
-	record->history = words[HISTORY];
+	record->history_hash = words[HISTORY];
 	const double tick_ns = tick_length(recorder);
 	record->started_ns = time_of(recorder, words[STARTED], tick_ns);
 	record->ended_ns = words[ENDED] ? time_of(recorder, words[ENDED], tick_ns) : 0;
@@ -195,7 +195,7 @@ uint64_t collet_call_signature(const struct collet_call *call)
 	return cut ? mix(signature, cut) : signature;
 }
 
-uint64_t collet_call_history(uint64_t signature, uint64_t history)
+uint64_t collet_call_history_hash(uint64_t signature, uint64_t history)
 {
 	return mix(history, signature);
 }

@@ -26,7 +26,7 @@ struct collet_call {
 
 struct collet_record {
 	struct collet_call call;
-	uint64_t history;              /* signature of this call and all before it */
+	uint64_t history_hash;         /* signature of this call and all before it */
 	/* Monotonic clock. ended_ns 0: it has not ended. Both equal: it ended too soon to be worth reading the
 	 * clock. */
 	int64_t started_ns, ended_ns;
@@ -74,7 +74,7 @@ uint64_t collet_call_signature(const struct collet_call *call);
 /* Returns a hash of a call with this signature and of all calls before it, whose history is given (0 before the first).
  * Messages carry it. So ranks that disagreed in a call without a message between them find out at their next
  * message. */
-uint64_t collet_call_history(uint64_t signature, uint64_t history);
+uint64_t collet_call_history_hash(uint64_t signature, uint64_t history);
 /* Describes a call: "allreduce of 1003 f32 sum (call 12, algorithm ring)". */
 void collet_call_describe(const struct collet_call *call, char *text, size_t capacity);
 

@@ -174,7 +174,7 @@ static void mark_borrowed(struct collet_work_item *item)
 	if (item->step->is_per_peer)
 		item->borrowed = item->reads[0];
 	else
-		item->borrowed = (struct collet_range){ item->value, item->count * item->request->element_bytes };
+		item->borrowed = (struct collet_byte_range){ item->value, item->count * item->request->element_bytes };
 }
 
 /* Issues the next item. False if there is no room, or nothing left to issue. */

@@ -32,10 +32,10 @@ struct collet_work_item {
 	bool is_copying;             /* GPUDirect (gdr.h): its copies must complete before it is executed */
 	struct collet_work_item *next_copy; /* GPUDirect: the item that is copied next */
 	uint32_t read_count;
-	struct collet_range reads[COLLET_STEP_SOURCES];
-	struct collet_range writes;
-	struct collet_range borrowed; /* the memory that its sends read */
-	struct collet_range excluded; /* per-peer step: the ranges above are hulls; this part does not count */
+	struct collet_byte_range reads[COLLET_STEP_SOURCES];
+	struct collet_byte_range writes;
+	struct collet_byte_range borrowed; /* the memory that its sends read */
+	struct collet_byte_range excluded; /* per-peer step: the ranges above are hulls; this part does not count */
 	void *value;                 /* address of the reduced segment */
 };
 

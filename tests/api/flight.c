@@ -34,7 +34,7 @@ static size_t lay_out(struct flight *flight, uint32_t rank, uint64_t variant, ch
 	size_t at = GUARD_BYTES + (variant & VARIANT_SHIFTED ? element : 0);
 	if (flight->in_place) {
 		const enum in_place how = call_infos[row->call].in_place;
-		const uint64_t own = call_infos[row->call].listed ?
+		const uint64_t own = call_infos[row->call].is_vector ?
 			(how == IN_PLACE_SEND_IN_RECV ? &flight->recv : &flight->send)->displacements[rank] :
 			row->count * rank;
 		const size_t longest = send_bytes > recv_bytes ? send_bytes : recv_bytes;

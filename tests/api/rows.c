@@ -38,9 +38,9 @@ void row_name(const struct row *row, const char *transport, uint32_t size, char 
 	const struct call_info *info = &call_infos[row->call];
 	snprintf(name, ROW_NAME_BYTES, "%s_%s/%s/%s/%s%s/n%u/%llu", info->name,
 		row->algorithm ? row->algorithm : "chosen", transport, collet_dtype_name(row->dtype),
-		info->reduces ? collet_op_name(row->op) : "-",
+		info->is_reduction ? collet_op_name(row->op) : "-",
 		row->in_order                                 ? "_in_order"
-		: info->reduces && row->values == VALUES_WILD ? "_wild"
+		: info->is_reduction && row->values == VALUES_WILD ? "_wild"
 							      : "",
 		size, (unsigned long long)row->count);
 }
@@ -128,7 +128,7 @@ static uint64_t element(const struct row *row, uint32_t rank, uint64_t index)
 	const uint64_t hash = rows_mix(rows_mix(row->seed, rank), index);
 	if (row->op == COLLET_USER && !row->in_order)
 		return hash % MODULUS;
-	if (!call_infos[row->call].reduces || !value_is_float(row->dtype))
+	if (!call_infos[row->call].is_reduction || !value_is_float(row->dtype))
 		return hash;
 	return row->values == VALUES_WILD ? wild_bits(row->dtype, hash)
 					  : value_encode(row->dtype, exact_number(row, rank, hash));
@@ -420,7 +420,7 @@ static void add_row(struct row_list *list, enum call call, const char *algorithm
 	*row = (struct row){ .call = call, .algorithm = algorithm, .ordered = ordered, .seed = seed };
 	row->op = COLLET_SUM;
 	row->dtype = (collet_dtype)draw(&list->dtype);
-	if (call_infos[call].reduces) {
+	if (call_infos[call].is_reduction) {
 		const struct pair *pair = &list->pairs[draw(&list->pair)];
 		row->dtype = pair->dtype;
 		row->op = pair->op;
@@ -429,7 +429,7 @@ static void add_row(struct row_list *list, enum call call, const char *algorithm
 			row->values = VALUES_WILD;
 	}
 	row->count = call == CALL_BARRIER ? 0 : count_of(draw(&list->count), list->size, row->dtype, seed >> 8);
-	row->root = call_infos[call].rooted ? (uint32_t)(seed >> 16) % list->size : 0;
+	row->root = call_infos[call].has_root ? (uint32_t)(seed >> 16) % list->size : 0;
 }
 
 struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint64_t long_bytes, size_t *count)

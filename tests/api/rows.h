@@ -30,7 +30,7 @@ enum in_place { IN_PLACE_SAME, IN_PLACE_SEND_IN_RECV, IN_PLACE_RECV_IN_SEND };
 struct call_info {
 	const char *name;            /* "allgatherv" */
 	const char *collective;      /* whose algorithms it takes: "allgather" */
-	bool reduces, rooted, listed;
+	bool is_reduction, has_root, is_vector;
 	enum in_place in_place;
 };
 extern const struct call_info call_infos[CALLS];

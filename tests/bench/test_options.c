@@ -120,7 +120,7 @@ static void every_option_is_read(void **state)
 	assert_true(o.work.in_place && o.mode.cold && o.mode.sync && !o.mode.pin);
 	assert_int_equal(o.mode.buffers, BENCH_HUGE);
 	assert_string_equal(o.json, "out.json");
-	assert_int_equal(o.piece_bytes, 65536);
+	assert_int_equal(o.segment_bytes, 65536);
 	assert_int_equal(o.channels, 2);
 	assert_true(parse(
 		"--sizes 8 compare -n 2 allgather --with openmpi,gloo --repeats 7 --plot p.svg --json -", &o, problem));

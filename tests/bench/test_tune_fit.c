@@ -62,10 +62,10 @@ static size_t synthesise(const collet_link_cost *link, double noise, double wild
 				strcpy(p->algorithm, rows[a].name);
 				p->bytes = sizes[s];
 				p->size = s;
-				p->piece_bytes = (uint32_t)16384 << (seed + s) % 6;
+				p->segment_bytes = (uint32_t)16384 << (seed + s) % 6;
 				p->channels = 1;
 				const collet_call_shape shape = { .collective = p->collective, .ranks = link->ranks,
-					.cores = link->cores, .dtype = COLLET_F32, .segment_bytes = p->piece_bytes };
+					.cores = link->cores, .dtype = COLLET_F32, .segment_bytes = p->segment_bytes };
 				if (collet_cost_predict(&shape, p->algorithm, NULL, link, p->bytes, &p->ns)
 					!= COLLET_OK)
 					continue;
@@ -227,7 +227,7 @@ static void lines_are_read(void **state)
 		if (tune_point_read(rows[i].line, &p) != rows[i].good)
 			fail_msg("%s", rows[i].line);
 		if (rows[i].good)
-			assert_true(p.size == 3 && p.bytes == 4096 && p.piece_bytes == 65536 && p.channels == 2
+			assert_true(p.size == 3 && p.bytes == 4096 && p.segment_bytes == 65536 && p.channels == 2
 				&& p.chosen && fabs(p.ns - 812.5) < 1e-9 && strcmp(p.algorithm, "ring") == 0);
 	}
 }
@@ -241,7 +241,7 @@ static void sweeps_are_kept(void **state)
 	static struct tune_point points[TUNE_POINTS_MAX];
 	struct tune_point first[] = { point("allreduce", "ring", 0, 100, 110, true),
 		point("allreduce", "tree", 0, 400, 120, false) }, other = point("barrier", "direct", 0, 7, 7, true);
-	first[0].piece_bytes = first[1].piece_bytes = other.piece_bytes = 65536;
+	first[0].segment_bytes = first[1].segment_bytes = other.segment_bytes = 65536;
 	first[0].channels = first[1].channels = other.channels = 1;
 	size_t count;
 	assert_int_equal(tune_points_read(path, "tcp", 4, points, &count), 0);
@@ -266,7 +266,7 @@ static void ways_to_cut_are_found(void **state)
 	static struct tune_point points[3 * 8];
 	static const struct {
 		const char *algorithm;
-		uint32_t piece_bytes, channels;
+		uint32_t segment_bytes, channels;
 		double ns;
 	} ways[] = {
 		{ "halving_doubling", 262144, 1, 3000e3 }, { "halving_doubling", 65536, 1, 2500e3 },
@@ -278,7 +278,7 @@ static void ways_to_cut_are_found(void **state)
 	for (size_t i = 0; i < count; i++) {
 		points[i] = point("allreduce", ways[i].algorithm, 8, ways[i].ns, 0, false);
 		points[i].bytes = sizes[8];
-		points[i].piece_bytes = ways[i].piece_bytes;
+		points[i].segment_bytes = ways[i].segment_bytes;
 		points[i].channels = ways[i].channels;
 	}
 	assert_int_equal(tune_fit_channels(&link, points, count), COLLET_OK);
@@ -299,21 +299,21 @@ static void ways_to_cut_are_found(void **state)
 }
 
 /* Half as long as long as that helps, or twice as long; of the usual pieces both are tried, so nothing follows them. */
-static void pieces_are_tried_one_after_the_other(void **state)
+static void segments_are_tried_one_after_the_other(void **state)
 {
 	static const struct {
-		uint32_t piece, most, next;
+		uint32_t segment, most, next;
 	} rows[] = {
 		{ 256 << 10, 4 << 20, 0 }, { 128 << 10, 4 << 20, 64 << 10 }, { 64 << 10, 4 << 20, 32 << 10 },
 		{ 32 << 10, 4 << 20, 0 }, { 512 << 10, 4 << 20, 1 << 20 }, { 512 << 10, 1 << 20, 1 << 20 },
 		{ 512 << 10, 800 << 10, 0 }, { 1 << 20, 4 << 20, 0 }, { 128 << 10, 172 << 10, 64 << 10 },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		assert_int_equal(tune_further_piece(rows[i].piece, rows[i].most), rows[i].next);
+		assert_int_equal(tune_further_segment(rows[i].segment, rows[i].most), rows[i].next);
 }
 
 /* Formulas choose among the pieces that have won somewhere by as much as a way must. */
-static void pieces_that_won_are_the_formulas(void **state)
+static void segments_that_won_are_the_formulas(void **state)
 {
 	static const struct {
 		double shorter_ns, longer_ns;
@@ -330,9 +330,9 @@ static void pieces_that_won_are_the_formulas(void **state)
 		const double ns[3] = { 1000, rows[i].shorter_ns, rows[i].longer_ns };
 		for (uint32_t k = 0; k < 3; k++) {
 			points[k] = point("allreduce", "ring", 8, ns[k], 0, false);
-			points[k].piece_bytes = (k == 0 ? 256U : k == 1 ? 32U : 512U) << 10;
+			points[k].segment_bytes = (k == 0 ? 256U : k == 1 ? 32U : 512U) << 10;
 		}
-		tune_fit_pieces(&link, points, 3);
+		tune_fit_segments(&link, points, 3);
 		assert_int_equal(link.min_segment_bytes, rows[i].least);
 		assert_int_equal(link.max_segment_bytes, rows[i].most);
 	}
@@ -342,8 +342,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ways_to_cut_are_found),
-		cmocka_unit_test(pieces_are_tried_one_after_the_other),
-		cmocka_unit_test(pieces_that_won_are_the_formulas),
+		cmocka_unit_test(segments_are_tried_one_after_the_other),
+		cmocka_unit_test(segments_that_won_are_the_formulas),
 		cmocka_unit_test(sweeps_are_kept),
 		cmocka_unit_test(known_links_are_found_again),
 		cmocka_unit_test(factors_take_up_the_rest),

@@ -8,11 +8,11 @@ int main(void)
 {
 	struct collet_launch launch;
 	struct collet_bootstrap bootstrap;
-	struct collet_peer_info card = { 0 };
+	struct collet_peer_info info = { 0 };
 	const struct collet_log log = { 0 };
 	collet_status status = collet_launch_read(&launch, NULL);
 	if (!status)
-		status = collet_bootstrap_init(&bootstrap, &launch, &card, NULL, NULL, &log);
+		status = collet_bootstrap_init(&bootstrap, &launch, &info, NULL, NULL, &log);
 	if (status) {
 		fprintf(stderr, "%s: %s\n", collet_status_name(status), collet_last_error());
 		return 1;

@@ -103,13 +103,13 @@ static void pair_run(struct pair *pair, size_t most, size_t flip_there, size_t f
 
 static void ends_that_match_agree(void **state)
 {
-	static const size_t pieces[] = { 1, 7, 1024 };  /* bytes that move at a time */
-	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+	static const size_t lengths[] = { 1, 7, 1024 }; /* bytes that move at a time */
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		struct pair pair;
 		const struct collet_handshake_config dial = config_of(key_a, "job", 3, 0, 4),
 						     accept = config_of(key_a, "job", 0, 0, 4);
 		pair_open(&pair, &dial, &accept);
-		pair_run(&pair, pieces[i], HONEST, HONEST);
+		pair_run(&pair, lengths[i], HONEST, HONEST);
 		assert_int_equal(pair.dialed, COLLET_OK);
 		assert_int_equal(pair.accepted, COLLET_OK);
 		assert_int_equal(pair.acceptor.from, 3);

@@ -15,17 +15,17 @@
 
 enum { ANY = COLLET_LOCALITY_ANY };
 
-static bool arrive(struct collet_host_table *sites, uint32_t rank, uint64_t host, uint32_t threads)
+static bool arrive(struct collet_host_table *hosts, uint32_t rank, uint64_t host, uint32_t threads)
 {
 	const uint8_t mask[2] = { (uint8_t)threads, (uint8_t)(threads >> 8) };
 	bool ask;
-	assert_int_equal(collet_host_table_add_rank(sites, rank, host, mask,
+	assert_int_equal(collet_host_table_add_rank(hosts, rank, host, mask,
 				 threads >> 8 ? 2
 				 : threads    ? 1
 					      : 0,
 				 &ask),
 		COLLET_OK);
-	assert_int_equal(collet_host_table_is_asked(sites, rank), ask);
+	assert_int_equal(collet_host_table_is_asked(hosts, rank), ask);
 	return ask;
 }
 
@@ -34,61 +34,61 @@ static const struct collet_locality machine[4] = {{{0, 0, 0, 0}}, {{0, 0, 0, 1}}
 
 static void the_second_of_a_host_is_asked(void **state)
 {
-	struct collet_host_table sites;
-	assert_int_equal(collet_host_table_init(&sites, 5), COLLET_OK);
-	assert_false(arrive(&sites, 0, 7, 1));
-	assert_false(arrive(&sites, 1, 8, 1));
-	assert_true(arrive(&sites, 2, 7, 2));
-	assert_false(arrive(&sites, 3, 7, 4));
-	assert_int_equal(sites.unanswered_count, 1);
-	assert_false(collet_host_table_set_machine(&sites, 3, machine, sizeof(machine))); /* it was not asked */
-	assert_true(collet_host_table_set_machine(&sites, 2, machine, sizeof(machine)));
-	assert_int_equal(sites.unanswered_count, 0);
-	assert_false(collet_host_table_set_machine(&sites, 2, machine, sizeof(machine))); /* once is enough */
-	assert_true(arrive(&sites, 4, 8, 8));
-	collet_host_table_deinit(&sites);
-	collet_host_table_deinit(&sites);
+	struct collet_host_table hosts;
+	assert_int_equal(collet_host_table_init(&hosts, 5), COLLET_OK);
+	assert_false(arrive(&hosts, 0, 7, 1));
+	assert_false(arrive(&hosts, 1, 8, 1));
+	assert_true(arrive(&hosts, 2, 7, 2));
+	assert_false(arrive(&hosts, 3, 7, 4));
+	assert_int_equal(hosts.unanswered_count, 1);
+	assert_false(collet_host_table_set_machine(&hosts, 3, machine, sizeof(machine))); /* it was not asked */
+	assert_true(collet_host_table_set_machine(&hosts, 2, machine, sizeof(machine)));
+	assert_int_equal(hosts.unanswered_count, 0);
+	assert_false(collet_host_table_set_machine(&hosts, 2, machine, sizeof(machine))); /* once is enough */
+	assert_true(arrive(&hosts, 4, 8, 8));
+	collet_host_table_deinit(&hosts);
+	collet_host_table_deinit(&hosts);
 }
 
 static void who_leaves_unanswered_is_replaced(void **state)
 {
-	struct collet_host_table sites;
-	assert_int_equal(collet_host_table_init(&sites, 3), COLLET_OK);
-	assert_false(arrive(&sites, 0, 7, 1));
-	assert_true(arrive(&sites, 1, 7, 2));
-	collet_host_table_remove_rank(&sites, 1);
-	collet_host_table_remove_rank(&sites, 1);
-	assert_int_equal(sites.unanswered_count, 0);
-	assert_true(arrive(&sites, 2, 7, 4));
-	assert_false(arrive(&sites, 1, 7, 2));
-	assert_true(collet_host_table_set_machine(&sites, 2, machine, sizeof(machine)));
+	struct collet_host_table hosts;
+	assert_int_equal(collet_host_table_init(&hosts, 3), COLLET_OK);
+	assert_false(arrive(&hosts, 0, 7, 1));
+	assert_true(arrive(&hosts, 1, 7, 2));
+	collet_host_table_remove_rank(&hosts, 1);
+	collet_host_table_remove_rank(&hosts, 1);
+	assert_int_equal(hosts.unanswered_count, 0);
+	assert_true(arrive(&hosts, 2, 7, 4));
+	assert_false(arrive(&hosts, 1, 7, 2));
+	assert_true(collet_host_table_set_machine(&hosts, 2, machine, sizeof(machine)));
 	/* The rank reconnects from another host each time, and back. */
 	for (uint64_t host = 20; host < 40; host++) {
-		collet_host_table_remove_rank(&sites, 2);
-		assert_int_equal(arrive(&sites, 2, host % 2 ? 7 : host, 4), false);
+		collet_host_table_remove_rank(&hosts, 2);
+		assert_int_equal(arrive(&hosts, 2, host % 2 ? 7 : host, 4), false);
 	}
-	collet_host_table_deinit(&sites);
+	collet_host_table_deinit(&hosts);
 }
 
-static void spots_of_all(void **state)
+static void localities_of_all(void **state)
 {
-	struct collet_host_table sites;
-	struct collet_peer_info cards[5] = { 0 };
-	assert_int_equal(collet_host_table_init(&sites, 5), COLLET_OK);
-	arrive(&sites, 0, 7, 1 << 3);
-	arrive(&sites, 1, 7, 1 << 0);
-	arrive(&sites, 2, 7, 3 << 2);
-	arrive(&sites, 3, 9, 3);         /* alone on its host, so its topology is not read */
-	arrive(&sites, 4, 7, 0);         /* its binding is not known */
-	assert_true(collet_host_table_set_machine(&sites, 1, machine, sizeof(machine)));
-	collet_host_table_fill_infos(&sites, cards);
+	struct collet_host_table hosts;
+	struct collet_peer_info infos[5] = { 0 };
+	assert_int_equal(collet_host_table_init(&hosts, 5), COLLET_OK);
+	arrive(&hosts, 0, 7, 1 << 3);
+	arrive(&hosts, 1, 7, 1 << 0);
+	arrive(&hosts, 2, 7, 3 << 2);
+	arrive(&hosts, 3, 9, 3);         /* alone on its host, so its topology is not read */
+	arrive(&hosts, 4, 7, 0);         /* its binding is not known */
+	assert_true(collet_host_table_set_machine(&hosts, 1, machine, sizeof(machine)));
+	collet_host_table_fill_infos(&hosts, infos);
 	const struct collet_locality wanted[5] = { { { 0, 0, 1, 3 } }, { { 0, 0, 0, 0 } }, { { 0, 0, 1, ANY } },
 		{ { ANY, ANY, ANY, ANY } }, { { ANY, ANY, ANY, ANY } } };
 	for (uint32_t r = 0; r < 5; r++)
-		assert_memory_equal(&cards[r].locality, &wanted[r], sizeof(wanted[r]));
-	assert_int_equal(cards[0].host_cores, 3);
-	assert_int_equal(cards[3].host_cores, 2);
-	collet_host_table_deinit(&sites);
+		assert_memory_equal(&infos[r].locality, &wanted[r], sizeof(wanted[r]));
+	assert_int_equal(infos[0].host_cores, 3);
+	assert_int_equal(infos[3].host_cores, 2);
+	collet_host_table_deinit(&hosts);
 }
 
 /* Tests the cores that the ranks of a host have together: bound, not bound, and with a quota (8192: none). */
@@ -111,39 +111,39 @@ static void cores_of_a_host(void **state)
 		{ "nobody can tell", { 0, 0, 0 }, { 8192, 8192, 8192 }, 4 },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct collet_host_table sites;
-		struct collet_peer_info cards[3] = { 0 };
-		assert_int_equal(collet_host_table_init(&sites, 3), COLLET_OK);
+		struct collet_host_table hosts;
+		struct collet_peer_info infos[3] = { 0 };
+		assert_int_equal(collet_host_table_init(&hosts, 3), COLLET_OK);
 		for (uint32_t r = 0; r < 3; r++) {
-			arrive(&sites, r, 5, rows[i].bound[r]);
-			cards[r].usable_cores = 4;
-			cards[r].quota_cores = rows[i].quota[r];
+			arrive(&hosts, r, 5, rows[i].bound[r]);
+			infos[r].usable_cores = 4;
+			infos[r].quota_cores = rows[i].quota[r];
 		}
-		assert_true(collet_host_table_set_machine(&sites, 1, NULL, 0));
-		collet_host_table_fill_infos(&sites, cards);
-		if (cards[0].host_cores != rows[i].cores || cards[2].host_cores != rows[i].cores)
-			fail_msg("%s: %u cores", rows[i].name, cards[0].host_cores);
-		collet_host_table_deinit(&sites);
+		assert_true(collet_host_table_set_machine(&hosts, 1, NULL, 0));
+		collet_host_table_fill_infos(&hosts, infos);
+		if (infos[0].host_cores != rows[i].cores || infos[2].host_cores != rows[i].cores)
+			fail_msg("%s: %u cores", rows[i].name, infos[0].host_cores);
+		collet_host_table_deinit(&hosts);
 	}
 }
 
 static void nonsense_is_not_believed(void **state)
 {
-	struct collet_host_table sites;
+	struct collet_host_table hosts;
 	static const struct collet_locality endless[COLLET_MAX_CPUS + 1];
-	assert_int_equal(collet_host_table_init(&sites, 2), COLLET_OK);
-	arrive(&sites, 0, 7, 1);
-	assert_true(arrive(&sites, 1, 7, 2));
-	assert_false(collet_host_table_set_machine(&sites, 1, machine, sizeof(machine) - 1));
-	assert_false(collet_host_table_set_machine(&sites, 1, endless, sizeof(endless)));
-	assert_int_equal(sites.unanswered_count, 1);
+	assert_int_equal(collet_host_table_init(&hosts, 2), COLLET_OK);
+	arrive(&hosts, 0, 7, 1);
+	assert_true(arrive(&hosts, 1, 7, 2));
+	assert_false(collet_host_table_set_machine(&hosts, 1, machine, sizeof(machine) - 1));
+	assert_false(collet_host_table_set_machine(&hosts, 1, endless, sizeof(endless)));
+	assert_int_equal(hosts.unanswered_count, 1);
 	/* Numbers only mean same or different: all are valid. */
 	const struct collet_locality odd[2] = { { { 65534, 3, ANY, 9 } }, { { 1, ANY, 7, 65534 } } };
-	assert_true(collet_host_table_set_machine(&sites, 1, odd, sizeof(odd)));
-	struct collet_peer_info cards[2] = { 0 };
-	collet_host_table_fill_infos(&sites, cards);
-	assert_memory_equal(&cards[1].locality, &odd[1], sizeof(odd[1]));
-	collet_host_table_deinit(&sites);
+	assert_true(collet_host_table_set_machine(&hosts, 1, odd, sizeof(odd)));
+	struct collet_peer_info infos[2] = { 0 };
+	collet_host_table_fill_infos(&hosts, infos);
+	assert_memory_equal(&infos[1].locality, &odd[1], sizeof(odd[1]));
+	collet_host_table_deinit(&hosts);
 }
 
 /* ---- Real ranks ---- */
@@ -193,14 +193,14 @@ static void ranks_know_where_the_others_run(void **state)
 	for (uint32_t r = 0; r < SIZE; r++) {
 		if (ranks[r].rank.status)
 			fail_msg("rank %u: %s", r, ranks[r].rank.sentence);
-		const struct collet_peer_info *cards = ranks[r].rank.bootstrap.peer_infos;
+		const struct collet_peer_info *infos = ranks[r].rank.bootstrap.peer_infos;
 		for (uint32_t i = 0; i < SIZE; i++) {
-			assert_int_equal(cards[i].locality.ids[COLLET_LEVEL_PACKAGE], cpus[i % 2]);
-			assert_int_equal(cards[i].locality.ids[COLLET_LEVEL_CORE], cpus[i % 2]);
-			assert_int_equal(cards[i].usable_cores, 1);
-			assert_int_equal(cards[i].host_cores, 2);
+			assert_int_equal(infos[i].locality.ids[COLLET_LEVEL_PACKAGE], cpus[i % 2]);
+			assert_int_equal(infos[i].locality.ids[COLLET_LEVEL_CORE], cpus[i % 2]);
+			assert_int_equal(infos[i].usable_cores, 1);
+			assert_int_equal(infos[i].host_cores, 2);
 		}
-		assert_memory_equal(&ranks[r].rank.card, &cards[r], sizeof(cards[r]));
+		assert_memory_equal(&ranks[r].rank.peer_info, &infos[r], sizeof(infos[r]));
 	}
 	for (uint32_t r = 0; r < SIZE; r++)
 		test_world_deinit(&ranks[r].rank, 1);
@@ -229,7 +229,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_second_of_a_host_is_asked),
 		cmocka_unit_test(who_leaves_unanswered_is_replaced),
-		cmocka_unit_test(spots_of_all),
+		cmocka_unit_test(localities_of_all),
 		cmocka_unit_test(cores_of_a_host),
 		cmocka_unit_test(nonsense_is_not_believed),
 		cmocka_unit_test(ranks_know_where_the_others_run),

@@ -177,22 +177,22 @@ static void a_recorded_rank_is_not_let_in(void **state)
 	test_rank_start(&ranks[1]);
 	struct pollfd knock = { .fd = listener, .events = POLLIN };
 	assert_int_equal(poll(&knock, 1, 10000), 1);
-	int guest = accept(listener, NULL, NULL), host = connect_to(&root);
-	assert_true(guest >= 0);
+	int client = accept(listener, NULL, NULL), host = connect_to(&root);
+	assert_true(client >= 0);
 	const size_t all = sizeof(struct collet_handshake_ask) + sizeof(struct collet_handshake_proof) +
 		sizeof(struct collet_frame) + sizeof(struct collet_peer_info);
 	while (said_bytes < all) {
-		struct pollfd ends[2] = { { .fd = guest, .events = POLLIN }, { .fd = host, .events = POLLIN } };
+		struct pollfd ends[2] = { { .fd = client, .events = POLLIN }, { .fd = host, .events = POLLIN } };
 		uint8_t bytes[1024];
 		ssize_t n;
 		assert_true(poll(ends, 2, 10000) > 0);
-		if (ends[0].revents && (n = recv(guest, bytes, sizeof(bytes), 0)) > 0) {
+		if (ends[0].revents && (n = recv(client, bytes, sizeof(bytes), 0)) > 0) {
 			memcpy(said + said_bytes, bytes, (size_t)n);
 			said_bytes += (size_t)n;
 			assert_int_equal(send(host, bytes, (size_t)n, MSG_NOSIGNAL), n);
 		}
 		if (ends[1].revents && (n = recv(host, bytes, sizeof(bytes), 0)) > 0)
-			assert_int_equal(send(guest, bytes, (size_t)n, MSG_NOSIGNAL), n);
+			assert_int_equal(send(client, bytes, (size_t)n, MSG_NOSIGNAL), n);
 	}
 	/* Rank 1 is registered now. Replay its bytes. */
 	int replay = connect_to(&root);
@@ -204,7 +204,7 @@ static void a_recorded_rank_is_not_let_in(void **state)
 	assert_int_equal(recv(replay, &verdict, sizeof(verdict), MSG_WAITALL), sizeof(verdict));
 	assert_int_equal(verdict.refusal, COLLET_REFUSAL_SECRET);
 	close(replay);
-	close(guest);
+	close(client);
 	close(host);
 	close(listener);
 	test_rank_join(&ranks[0]);
@@ -295,11 +295,11 @@ static void world_destroy(struct world *world)
 /* Returns the address of a rank's TCP or Unix listener. */
 static struct collet_address door_of(const struct world *world, uint32_t rank, bool local)
 {
-	const struct collet_peer_info *card = &world->ranks[0].bootstrap.peer_infos[rank];
-	struct collet_address door = loopback(card->port);
+	const struct collet_peer_info *info = &world->ranks[0].bootstrap.peer_infos[rank];
+	struct collet_address listener = loopback(info->port);
 	if (local)
-		collet_address_unix(&door, card->unix_name);
-	return door;
+		collet_address_unix(&listener, info->unix_name);
+	return listener;
 }
 
 /* Lets each rank dial the next one over TCP and Unix. All must connect soon, and nobody else. */
@@ -320,7 +320,7 @@ static void assert_the_honest_connect(struct world *world)
 	}
 }
 
-static void strangers_do_not_pass_the_doors_of_a_rank(void **state)
+static void strangers_do_not_pass_the_listeners_of_a_rank(void **state)
 {
 	static struct world world;
 	int strangers[SIZE][2][STRANGERS];
@@ -328,9 +328,9 @@ static void strangers_do_not_pass_the_doors_of_a_rank(void **state)
 	world_create(&world);
 	for (uint32_t r = 0; r < SIZE; r++) {
 		for (uint32_t d = 0; d < 2; d++) {
-			const struct collet_address door = door_of(&world, r, d);
+			const struct collet_address listener = door_of(&world, r, d);
 			for (uint32_t i = 0; i < STRANGERS; i++) {
-				strangers[r][d][i] = connect_to(&door);
+				strangers[r][d][i] = connect_to(&listener);
 				misbehave(strangers[r][d][i], i, COLLET_PURPOSE_ENDPOINT, (r + 1) % SIZE, r);
 			}
 		}
@@ -353,9 +353,9 @@ static void a_crowd_does_not_keep_the_honest_out(void **state)
 	static struct world world;
 	static int crowd[CROWD];
 	world_create(&world);
-	const struct collet_address door = door_of(&world, 1, false);
+	const struct collet_address listener = door_of(&world, 1, false);
 	for (uint32_t i = 0; i < CROWD; i++)
-		crowd[i] = connect_to(&door);
+		crowd[i] = connect_to(&listener);
 	assert_the_honest_connect(&world);
 	char byte;
 	assert_int_equal(recv(crowd[0], &byte, 1, 0), 0);  /* the oldest was closed */
@@ -369,7 +369,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(strangers_do_not_hold_up_a_rendezvous),
 		cmocka_unit_test(a_recorded_rank_is_not_let_in),
-		cmocka_unit_test(strangers_do_not_pass_the_doors_of_a_rank),
+		cmocka_unit_test(strangers_do_not_pass_the_listeners_of_a_rank),
 		cmocka_unit_test(a_crowd_does_not_keep_the_honest_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,7 +96,7 @@ static void by_the_hosts_own_name_nobody_listens_on_loopback(void **state)
 	test_world_meet(ranks, 3);
 	test_world_assert_met(ranks, 3);
 	for (uint32_t r = 0; r < 3; r++)
-		assert_false(ranks[r].card.family == AF_INET && ranks[r].card.address[0] == 127);
+		assert_false(ranks[r].peer_info.family == AF_INET && ranks[r].peer_info.address[0] == 127);
 	test_world_deinit(ranks, 3);
 }
 
@@ -283,7 +283,7 @@ static void listening_ports_come_from_the_range(void **state)
 	test_world_meet(ranks, 4);
 	test_world_assert_met(ranks, 4);
 	for (uint32_t r = 0; r < 4; r++)
-		assert_in_range(ranks[r].card.port, first, first + 40);
+		assert_in_range(ranks[r].peer_info.port, first, first + 40);
 	test_world_deinit(ranks, 4);
 }
 
@@ -297,7 +297,7 @@ static void *meet_again_and_again(void *data)
 	struct repeated *repeated = data;
 	struct test_rank *rank = &repeated->rank;
 	for (uint32_t i = 0; i < repeated->times; i++) {
-		if (collet_bootstrap_init(&rank->bootstrap, &rank->launch, &rank->card, NULL, NULL, &rank->log) !=
+		if (collet_bootstrap_init(&rank->bootstrap, &rank->launch, &rank->peer_info, NULL, NULL, &rank->log) !=
 			COLLET_OK) {
 			fprintf(stderr, "rank %u, time %u: %s\n", rank->launch.rank, i, collet_last_error());
 			repeated->failed++;

@@ -128,7 +128,7 @@ static void two_of_one_rank_are_named(void **state)
 }
 
 static collet_status blob_refused(
-	void *context, const struct collet_peer_info *cards, uint32_t size, void **blob, size_t *bytes)
+	void *context, const struct collet_peer_info *infos, uint32_t size, void **blob, size_t *bytes)
 {
 	return collet_fail(COLLET_ERR_CONFIG, "COLLET_X is 1 on rank %u and 2 on rank 0", size - 1);
 }

@@ -42,7 +42,7 @@ static void *run(void *data)
 	struct test_rank *rank = data;
 	const int64_t start = collet_clock_ns();
 	rank->status = collet_bootstrap_init(
-		&rank->bootstrap, &rank->launch, &rank->card, rank->make_blob, rank->context, &rank->log);
+		&rank->bootstrap, &rank->launch, &rank->peer_info, rank->make_blob, rank->context, &rank->log);
 	rank->took_ns = collet_clock_ns() - start;
 	snprintf(rank->sentence, sizeof(rank->sentence), "%s", rank->status ? collet_last_error() : "");
 	return NULL;
@@ -121,7 +121,7 @@ uint32_t test_count_threads(void)
 }
 
 collet_status test_blob_of_seven(
-	void *context, const struct collet_peer_info *cards, uint32_t size, void **blob, size_t *bytes)
+	void *context, const struct collet_peer_info *infos, uint32_t size, void **blob, size_t *bytes)
 {
 	*blob = malloc(7);
 	*bytes = 7;
@@ -139,7 +139,7 @@ void test_world_assert_met(struct test_rank *ranks, uint32_t size)
 		assert_memory_equal(b->session_key, ranks[0].bootstrap.session_key, sizeof(b->session_key));
 		assert_int_equal(b->blob_bytes, 7);
 		assert_string_equal(b->blob, "seven!");
-		assert_memory_equal(&b->peer_infos[r], &ranks[r].card, sizeof(*b->peer_infos));
+		assert_memory_equal(&b->peer_infos[r], &ranks[r].peer_info, sizeof(*b->peer_infos));
 		for (uint32_t i = 0; i < size; i++)
 			assert_int_equal(b->control_sockets[i] >= 0, size > 1 && (r == 0) != (i == 0));
 		if (size > 1) {

@@ -14,7 +14,7 @@ struct test_rank {
 	collet_make_blob make_blob;          /* for rank 0 */
 	void *context;
 	struct collet_log log;
-	struct collet_peer_info card;
+	struct collet_peer_info peer_info;
 	struct collet_bootstrap bootstrap;   /* the test calls deinit */
 	collet_status status;
 	char sentence[1024];
@@ -33,7 +33,7 @@ void test_world_deinit(struct test_rank *ranks, uint32_t size);
 /* Asserts that all ranks have all peer infos and the blob of test_blob_of_seven(). */
 void test_world_assert_met(struct test_rank *ranks, uint32_t size);
 collet_status test_blob_of_seven(
-	void *context, const struct collet_peer_info *cards, uint32_t size, void **blob, size_t *bytes);
+	void *context, const struct collet_peer_info *infos, uint32_t size, void **blob, size_t *bytes);
 
 /* Writes a random name that nobody else uses. */
 void test_unique_name(char name[32]);

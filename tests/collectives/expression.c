@@ -119,7 +119,7 @@ expression expression_leaf(struct expression_store *store, uint32_t rank, uint32
 					  .element = element,
 					  .first = (uint16_t)rank,
 					  .last = (uint16_t)rank,
-					  .sorted = true } };
+					  .is_sorted = true } };
 	const expression none = 0;
 	return intern(store, leaf, &none);
 }
@@ -143,7 +143,7 @@ expression expression_combine(
 			*defect = EXPRESSION_TWICE;
 		if (s.element != node.summary.element)
 			*defect = EXPRESSION_ELEMENTS_DIFFER;
-		node.summary.sorted = node.summary.sorted && s.sorted && node.summary.last < s.first;
+		node.summary.is_sorted = node.summary.is_sorted && s.is_sorted && node.summary.last < s.first;
 		node.summary.ranks |= s.ranks;
 		node.summary.last = s.last;
 	}

@@ -17,7 +17,7 @@ struct expression_summary {
 	uint64_t ranks;   /* ranks that contribute, one bit each */
 	uint32_t element; /* index of each rank's element */
 	uint16_t first, last;
-	bool sorted;   /* operands are in rank order */
+	bool is_sorted; /* operands are in rank order */
 	bool finished; /* is a final result */
 };
 

@@ -13,7 +13,7 @@ static const char *const names[DEFECT_COUNT] = {
 	[DEFECT_UNEQUAL_LENGTHS] = "unequal lengths",
 	[DEFECT_ENDS_DISAGREE] = "ends disagree",
 	[DEFECT_STUCK] = "stuck",
-	[DEFECT_LENT_OVERWRITTEN] = "lent span overwritten",
+	[DEFECT_SENT_OVERWRITTEN] = "lent span overwritten",
 	[DEFECT_INPUT_WRITTEN] = "INPUT written",
 	[DEFECT_TWICE] = "contribution twice",
 	[DEFECT_ELEMENTS_MIXED] = "elements mixed",
@@ -51,12 +51,12 @@ void found(struct machine *m, enum defect defect, const char *format, ...)
 	va_end(args);
 }
 
-void enqueue(struct machine *m, uint32_t conduit)
+void enqueue(struct machine *m, uint32_t endpoint)
 {
-	if (m->conduits[conduit].queued)
+	if (m->endpoints[endpoint].queued)
 		return;
-	m->conduits[conduit].queued = true;
-	m->queue[m->queue_count++] = conduit;
+	m->endpoints[endpoint].queued = true;
+	m->queue[m->queue_count++] = endpoint;
 }
 
 static uint32_t parts_of(const struct machine *m, uint32_t call)
@@ -112,11 +112,11 @@ static void drain(struct machine *m)
 {
 	while (m->queue_count > 0 && m->finding.defect == DEFECT_NONE) {
 		const uint32_t i = (uint32_t)draw(&m->seed, m->queue_count);
-		const uint32_t conduit = m->queue[i];
+		const uint32_t endpoint = m->queue[i];
 		m->queue[i] = m->queue[--m->queue_count];
-		m->conduits[conduit].queued = false;
-		if (turn(m, &m->conduits[conduit]))
-			enqueue(m, conduit);
+		m->endpoints[endpoint].queued = false;
+		if (turn(m, &m->endpoints[endpoint]))
+			enqueue(m, endpoint);
 	}
 }
 
@@ -151,13 +151,13 @@ static void run_all(struct machine *m)
 
 static void check_matching(struct machine *m)
 {
-	uint64_t *messages = must(calloc(lanes(m), sizeof *messages));
+	uint64_t *messages = must(calloc(sequence_count(m), sizeof *messages));
 	for (uint32_t call = 0; call < m->run->call_count && m->finding.defect == DEFECT_NONE; call++) {
-		uint64_t *first = m->first_message + call * lanes(m);
-		memset(messages, 0, lanes(m) * sizeof *messages);
+		uint64_t *first = m->first_message + call * sequence_count(m);
+		memset(messages, 0, sequence_count(m) * sizeof *messages);
 		m->finding = matching_check(m->world, call, messages);
-		for (size_t i = 0; i < lanes(m); i++)
-			first[lanes(m) + i] = first[i] + messages[i];
+		for (size_t i = 0; i < sequence_count(m); i++)
+			first[sequence_count(m) + i] = first[i] + messages[i];
 		m->open_streams += (uint64_t)parts_of(m, call) * m->run->size;
 	}
 	free(messages);
@@ -167,11 +167,11 @@ struct finding interpret(const struct run *run)
 {
 	struct machine m = { .run = run, .world = world_create(run), .seed = run->seed };
 	const size_t streams = (size_t)run->call_count * run->size * MATCHING_PARTS;
-	m.conduits = must(calloc(lanes(&m), sizeof *m.conduits));
-	m.queue = must(calloc(lanes(&m), sizeof *m.queue));
-	m.first_message = must(calloc((run->call_count + 1) * lanes(&m), sizeof *m.first_message));
-	m.issued_sends = must(calloc(run->call_count * lanes(&m), sizeof *m.issued_sends));
-	m.issued_receives = must(calloc(run->call_count * lanes(&m), sizeof *m.issued_receives));
+	m.endpoints = must(calloc(sequence_count(&m), sizeof *m.endpoints));
+	m.queue = must(calloc(sequence_count(&m), sizeof *m.queue));
+	m.first_message = must(calloc((run->call_count + 1) * sequence_count(&m), sizeof *m.first_message));
+	m.issued_sends = must(calloc(run->call_count * sequence_count(&m), sizeof *m.issued_sends));
+	m.issued_receives = must(calloc(run->call_count * sequence_count(&m), sizeof *m.issued_receives));
 	m.streams = must(calloc(streams, sizeof *m.streams));
 	m.started = must(calloc(run->size, sizeof *m.started));
 	m.finished = must(calloc(run->size, sizeof *m.finished));
@@ -186,9 +186,9 @@ struct finding interpret(const struct run *run)
 	for (size_t i = 0; i < streams; i++)
 		for (uint32_t j = 0; j < WINDOW; j++)
 			let_go(&m.streams[i].window[j]);
-	for (size_t i = 0; i < lanes(&m); i++)
-		free(m.conduits[i].slot);
-	free(m.conduits);
+	for (size_t i = 0; i < sequence_count(&m); i++)
+		free(m.endpoints[i].slot);
+	free(m.endpoints);
 	free(m.queue);
 	free(m.first_message);
 	free(m.issued_sends);

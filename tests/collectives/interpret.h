@@ -19,7 +19,7 @@ enum defect {
 	DEFECT_UNEQUAL_LENGTHS,  /* a send and its receive differ in length */
 	DEFECT_ENDS_DISAGREE,    /* ranks disagree on where data is on a peer */
 	DEFECT_STUCK,            /* deadlock */
-	DEFECT_LENT_OVERWRITTEN, /* a span changed while a peer was still to read it */
+	DEFECT_SENT_OVERWRITTEN, /* a span changed while a peer was still to read it */
 	DEFECT_INPUT_WRITTEN,    /* INPUT was written though not in place */
 	DEFECT_TWICE,            /* a contribution is in a sum twice */
 	DEFECT_ELEMENTS_MIXED,   /* different elements were combined */
@@ -49,7 +49,7 @@ struct call {
 	uint64_t count;
 	struct walk_cut cut;
 	uint64_t in_place;     /* one bit per rank */
-	bool listed;           /* as a v-form, with counts drawn from the seed */
+	bool is_vector;        /* as a v-form, with counts drawn from the seed */
 	const uint32_t *order; /* as in collet_shape */
 	const uint32_t *host_first;
 	uint32_t hosts;

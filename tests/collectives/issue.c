@@ -8,13 +8,13 @@ static struct message *next_message(struct item *item, bool sends, uint32_t peer
 	struct stream *s = item->stream;
 	struct machine *m = s->machine;
 	const uint32_t size = m->run->size, from = sends ? s->rank : peer, to = sends ? peer : s->rank;
-	const uint32_t conduit = (s->part * size + from) * size + to;
-	uint64_t *given = (sends ? m->issued_sends : m->issued_receives) + s->call * lanes(m) + conduit;
+	const uint32_t endpoint = (s->part * size + from) * size + to;
+	uint64_t *given = (sends ? m->issued_sends : m->issued_receives) + s->call * sequence_count(m) + endpoint;
 	struct message *message = sends ? &item->sends[item->send_count++] : &item->receives[item->receive_count++];
 	*message = (struct message){ .item = item,
-		.conduit = conduit,
+		.endpoint = endpoint,
 		.length = length,
-		.number = m->first_message[s->call * lanes(m) + conduit] + (*given)++ };
+		.number = m->first_message[s->call * sequence_count(m) + endpoint] + (*given)++ };
 	return message;
 }
 

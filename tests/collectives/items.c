@@ -8,11 +8,11 @@ static void stand_by(struct message **list, uint32_t *count, struct message *mes
 	if (*count == WAITING)
 		abort();
 	list[(*count)++] = message;
-	enqueue(message->item->stream->machine, message->conduit);
+	enqueue(message->item->stream->machine, message->endpoint);
 }
 
 /* Posts an item's sends. The memory must not change before the peer has read it. */
-static void offer(struct item *item)
+static void post_sends(struct item *item)
 {
 	struct machine *m = item->stream->machine;
 	for (uint32_t i = 0; i < item->send_count; i++) {
@@ -25,8 +25,8 @@ static void offer(struct item *item)
 			message->snapshot = must(calloc(message->length + 1, sizeof *message->snapshot));
 			memcpy(message->snapshot, message->memory, message->length * sizeof *message->memory);
 		}
-		struct conduit *conduit = &m->conduits[message->conduit];
-		stand_by(conduit->sending, &conduit->sending_count, message);
+		struct endpoint *endpoint = &m->endpoints[message->endpoint];
+		stand_by(endpoint->sending, &endpoint->sending_count, message);
 	}
 }
 
@@ -86,7 +86,7 @@ static void combine(struct item *item)
 }
 
 /* Stores what arrived before its place was free. */
-static void put(struct item *item)
+static void store_early(struct item *item)
 {
 	for (uint32_t i = 0; i < item->receive_count; i++) {
 		struct message *message = &item->receives[i];
@@ -98,7 +98,7 @@ static void put(struct item *item)
 	}
 }
 
-void settle(struct item *item)
+void complete(struct item *item)
 {
 	if (item->done || !item->active || item->receives_left > 0)
 		return;
@@ -106,8 +106,8 @@ void settle(struct item *item)
 		item->combined = true;
 		if (item->value)
 			combine(item);
-		put(item);
-		offer(item);
+		store_early(item);
+		post_sends(item);
 	}
 	if (item->sends_left > 0)
 		return;
@@ -130,13 +130,13 @@ void receive(struct item *item)
 			message->place = message->memory;
 			message->memory = must(calloc(message->length + 1, sizeof *message->memory));
 		}
-		struct conduit *conduit = &m->conduits[message->conduit];
-		stand_by(conduit->receiving, &conduit->receiving_count, message);
+		struct endpoint *endpoint = &m->endpoints[message->endpoint];
+		stand_by(endpoint->receiving, &endpoint->receiving_count, message);
 	}
 }
 
 void activate(struct item *item)
 {
 	item->active = true;
-	settle(item);
+	complete(item);
 }

@@ -16,7 +16,7 @@ struct item;
 /* One message, on one of its two ranks. */
 struct message {
 	struct item *item;
-	uint32_t conduit;
+	uint32_t endpoint;
 	uint64_t number; /* its number on the conduit */
 	uint64_t length;
 	expression *memory;   /* sends: source memory; receives: where it arrives */
@@ -58,7 +58,7 @@ struct stream {
 	bool exhausted;
 };
 
-struct conduit {
+struct endpoint {
 	uint64_t sent, received; /* messages that have left and arrived */
 	struct message *sending[WAITING], *receiving[WAITING];
 	uint32_t sending_count, receiving_count;
@@ -70,7 +70,7 @@ struct conduit {
 struct machine {
 	const struct run *run;
 	struct world *world;
-	struct conduit *conduits;                 /* (part * size + from) * size + to */
+	struct endpoint *endpoints;               /* (part * size + from) * size + to */
 	uint64_t *first_message;                  /* by call: number of a conduit's first message */
 	uint64_t *issued_sends, *issued_receives; /* by call: numbers assigned so far */
 	struct stream *streams;                   /* (call * size + rank) * parts + part */
@@ -91,7 +91,7 @@ static inline void *must(void *memory)
 }
 
 /* Returns how many sequences of messages a call has: parts x senders x receivers. */
-static inline size_t lanes(const struct machine *m)
+static inline size_t sequence_count(const struct machine *m)
 {
 	return (size_t)MATCHING_PARTS * m->run->size * m->run->size;
 }
@@ -100,7 +100,7 @@ static inline size_t lanes(const struct machine *m)
 /* Records a defect; the first one is kept. */
 __attribute__((format(printf, 3, 4))) void found(struct machine *m, enum defect defect, const char *format, ...);
 /* Queues a conduit on which something may be possible now. */
-void enqueue(struct machine *m, uint32_t conduit);
+void enqueue(struct machine *m, uint32_t endpoint);
 
 /* issue.c */
 /* Issues what the window has room for. */
@@ -113,10 +113,10 @@ void receive(struct item *item);
 /* Starts an item that no earlier item blocks any more. */
 void activate(struct item *item);
 /* Advances an item as far as possible without a peer. */
-void settle(struct item *item);
+void complete(struct item *item);
 
 /* conduits.c */
 /* Does one thing that is possible on this conduit. Returns false if there is none. */
-bool turn(struct machine *m, struct conduit *conduit);
+bool turn(struct machine *m, struct endpoint *endpoint);
 
 #endif

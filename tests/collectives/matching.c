@@ -13,7 +13,7 @@ struct seen {
 	struct collet_buffer_range far; /* on the peer, according to this rank */
 };
 
-struct lane {
+struct message_sequence {
 	struct seen *sent, *received;
 	uint64_t sent_count, received_count, sent_capacity, received_capacity;
 };
@@ -21,7 +21,7 @@ struct lane {
 struct matching {
 	const struct world *world;
 	uint32_t c, part;
-	struct lane *lanes; /* from * size + to */
+	struct message_sequence *sequences; /* from * size + to */
 	struct finding finding;
 };
 
@@ -140,24 +140,24 @@ static bool take_item(
 			received.near[received.near_count++] = destinations[0].local;
 	}
 	for (uint32_t i = 0; i < destination_count; i++) {
-		struct lane *lane = &m->lanes[rank * size + destinations[i].peer];
+		struct message_sequence *sequence = &m->sequences[rank * size + destinations[i].peer];
 		if (destinations[i].peer == rank)
 			continue;
 		if (per_peer)
 			sent.near[0] = destinations[i].local, sent.near_count = 1;
 		sent.length = destinations[i].length;
 		sent.far = destinations[i].remote;
-		add(&lane->sent, &lane->sent_count, &lane->sent_capacity, &sent);
+		add(&sequence->sent, &sequence->sent_count, &sequence->sent_capacity, &sent);
 	}
 	for (uint32_t i = 0; i < operand_count; i++) {
-		struct lane *lane = &m->lanes[operands[i].peer * size + rank];
+		struct message_sequence *sequence = &m->sequences[operands[i].peer * size + rank];
 		if (operands[i].peer == rank)
 			continue;
 		if (per_peer)
 			received.near[0] = operands[i].local, received.near_count = 1;
 		received.length = operands[i].length;
 		received.far = operands[i].remote;
-		add(&lane->received, &lane->received_count, &lane->received_capacity, &received);
+		add(&sequence->received, &sequence->received_count, &sequence->received_capacity, &received);
 	}
 	return true;
 }
@@ -174,23 +174,24 @@ static bool check_lane(struct matching *m, uint32_t from, uint32_t to)
 {
 	const struct run *run = m->world->run;
 	const struct call *call = &run->calls[m->c];
-	const struct lane *lane = &m->lanes[from * run->size + to];
-	const uint64_t both = lane->sent_count < lane->received_count ? lane->sent_count : lane->received_count;
+	const struct message_sequence *sequence = &m->sequences[from * run->size + to];
+	const uint64_t both =
+		sequence->sent_count < sequence->received_count ? sequence->sent_count : sequence->received_count;
 	for (uint64_t i = 0; i < both; i++) {
-		const struct seen *sent = &lane->sent[i], *received = &lane->received[i];
+		const struct seen *sent = &sequence->sent[i], *received = &sequence->received[i];
 		if (sent->length != received->length)
 			return found(m, DEFECT_UNEQUAL_LENGTHS, "%u -> %u, message %llu: %llu sent, %llu expected",
 				from, to, (unsigned long long)i, (unsigned long long)sent->length,
 				(unsigned long long)received->length);
 		/* A rank cannot know the other's place in place, or if only the other knows the counts. */
-		if (!call->listed && call->in_place == 0 &&
+		if (!call->is_vector && call->in_place == 0 &&
 			(!is_among(&received->far, sent) || !is_among(&sent->far, received)))
 			return found(
 				m, DEFECT_ENDS_DISAGREE, "%u -> %u, message %llu", from, to, (unsigned long long)i);
 	}
-	if (lane->sent_count > both)
+	if (sequence->sent_count > both)
 		return found(m, DEFECT_UNMATCHED_SEND, "%u -> %u, message %llu", from, to, (unsigned long long)both);
-	if (lane->received_count > both)
+	if (sequence->received_count > both)
 		return found(m, DEFECT_UNMATCHED_RECEIVE, "%u -> %u, message %llu", from, to, (unsigned long long)both);
 	return true;
 }
@@ -211,7 +212,7 @@ static bool check_part(struct matching *m, uint64_t *messages)
 	}
 	for (uint32_t i = 0; fine && i < run->size * run->size; i++) {
 		fine = check_lane(m, i / run->size, i % run->size);
-		messages[i] = m->lanes[i].sent_count;
+		messages[i] = m->sequences[i].sent_count;
 	}
 	free(moves);
 	return fine;
@@ -224,13 +225,13 @@ struct finding matching_check(const struct world *world, uint32_t c, uint64_t *m
 	struct matching m = { .world = world, .c = c };
 	const uint32_t parts = collet_program_part_count(run->calls[c].program, &world_side(world, c, 0)->shape);
 	for (m.part = 0; m.part < parts && m.finding.defect == DEFECT_NONE; m.part++) {
-		m.lanes = must(calloc(lanes, sizeof *m.lanes));
+		m.sequences = must(calloc(lanes, sizeof *m.sequences));
 		check_part(&m, &messages[m.part * lanes]);
 		for (size_t i = 0; i < lanes; i++) {
-			free(m.lanes[i].sent);
-			free(m.lanes[i].received);
+			free(m.sequences[i].sent);
+			free(m.sequences[i].received);
 		}
-		free(m.lanes);
+		free(m.sequences);
 	}
 	return m.finding;
 }

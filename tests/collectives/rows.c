@@ -22,25 +22,25 @@ uint64_t rows_seed(void)
 }
 
 /* Draws a segment size: many segments, but in large worlds no more than useful. */
-static uint64_t draw_piece(uint32_t size, uint64_t count, bool many, uint64_t *seed)
+static uint64_t draw_segment(uint32_t size, uint64_t count, bool many, uint64_t *seed)
 {
 	const uint64_t least = size > 24 ? 1 + count / 8 : 1;
-	const uint64_t piece = many ? 1 : 1 + draw(seed, count + 2);
-	return piece < least ? least : piece;
+	const uint64_t segment = many ? 1 : 1 + draw(seed, count + 2);
+	return segment < least ? least : segment;
 }
 
 struct call row_call(
 	const struct collet_program *program, uint32_t size, uint64_t count, enum variation variation, uint64_t *seed)
 {
 	struct call call = { .program = program, .count = program->collective == COLLET_BARRIER ? 0 : count };
-	const bool many = variation == VARIATION_PIECES || variation == VARIATION_IN_PLACE;
-	call.root = variation == VARIATION_PIECES ? 0 : (uint32_t)draw(seed, size);
-	call.cut.piece = variation == VARIATION_WHOLE ? 1 << 20 : draw_piece(size, count, many, seed);
-	call.cut.few =
-		variation == VARIATION_PIECES ? COLLET_LOOKAHEAD - 1 : 1 + (uint32_t)draw(seed, COLLET_LOOKAHEAD - 1);
+	const bool many = variation == VARIATION_SEGMENTS || variation == VARIATION_IN_PLACE;
+	call.root = variation == VARIATION_SEGMENTS ? 0 : (uint32_t)draw(seed, size);
+	call.cut.segment = variation == VARIATION_WHOLE ? 1 << 20 : draw_segment(size, count, many, seed);
+	call.cut.pass_segments =
+		variation == VARIATION_SEGMENTS ? COLLET_LOOKAHEAD - 1 : 1 + (uint32_t)draw(seed, COLLET_LOOKAHEAD - 1);
 	if (variation == VARIATION_IN_PLACE)
 		call.in_place = UINT64_MAX;
-	else if (variation != VARIATION_PIECES && draw(seed, 2))
+	else if (variation != VARIATION_SEGMENTS && draw(seed, 2))
 		call.in_place = draw(seed, 0);
 	return call;
 }
@@ -77,7 +77,7 @@ void row_prove(const struct call *call, uint32_t size, enum transfer_mode mode, 
 		.late_rank = call->program->collective == COLLET_BARRIER ? (uint32_t)(seed % size) : size };
 	snprintf(what, sizeof what, "%s_%s/n%u/%llu/root%u/piece%llu/few%u/mode%d/place%llx%s",
 		collet_collective_name(call->program->collective), call->program->name, size,
-		(unsigned long long)call->count, call->root, (unsigned long long)call->cut.piece, call->cut.few, mode,
-		(unsigned long long)call->in_place, call->listed ? "/listed" : "");
+		(unsigned long long)call->count, call->root, (unsigned long long)call->cut.segment,
+		call->cut.pass_segments, mode, (unsigned long long)call->in_place, call->is_vector ? "/listed" : "");
 	row_prove_all(&run, what);
 }

@@ -6,7 +6,7 @@
 
 /* How a row is run, besides its program, world and count. */
 enum variation {
-	VARIATION_PIECES,   /* rendezvous, many segments, out of place, root 0 */
+	VARIATION_SEGMENTS, /* rendezvous, many segments, out of place, root 0 */
 	VARIATION_IN_PLACE, /* rendezvous, many segments, in place, the rest drawn */
 	VARIATION_ONE_SLOT, /* everything drawn but the mode */
 	VARIATION_REMOTE_READ,

@@ -30,7 +30,7 @@ struct stream {
 };
 
 /* Messages in flight from one rank to another. */
-struct lane {
+struct message_sequence {
 	double *arrivals;
 	uint64_t taken, sent, capacity;
 };
@@ -42,7 +42,7 @@ struct simulation {
 	size_t element_bytes;
 	struct walk_cut cut;
 	struct stream *streams; /* rank * PARTS + part */
-	struct lane *lanes;     /* (part * size + from) * size + to */
+	struct message_sequence *sequences; /* (part * size + from) * size + to */
 	double *out_free, *in_free;
 	double *link_free;      /* by host: its ranks share the link to other hosts */
 	struct walk_move *moves;
@@ -61,10 +61,10 @@ static double later(double a, double b)
 	return a > b ? a : b;
 }
 
-static struct lane *lane_at(struct simulation *sim, uint32_t part, uint32_t from, uint32_t to)
+static struct message_sequence *sequence_at(struct simulation *sim, uint32_t part, uint32_t from, uint32_t to)
 {
 	const uint32_t size = sim->shapes[0].size;
-	return &sim->lanes[((size_t)part * size + from) * size + to];
+	return &sim->sequences[((size_t)part * size + from) * size + to];
 }
 
 static const struct collet_cost_model *between(const struct simulation *sim, uint32_t a, uint32_t b)
@@ -154,8 +154,8 @@ static double port_for(const struct simulation *sim, const struct item *item, ui
 
 static double next_arrival(struct simulation *sim, uint32_t move, uint32_t rank, uint32_t part)
 {
-	const struct lane *lane = lane_at(sim, part, sim->moves[move].peer, rank);
-	return lane->arrivals[lane->taken];
+	const struct message_sequence *sequence = sequence_at(sim, part, sim->moves[move].peer, rank);
+	return sequence->arrivals[sequence->taken];
 }
 
 /* Does an item's receives, if all have been sent. Returns false otherwise. */
@@ -165,8 +165,8 @@ static bool receive(
 	const uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
 	*operands = count;
 	for (uint32_t i = 0; i < count; i++) {
-		const struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
-		if (sim->moves[i].peer != rank && lane->taken == lane->sent)
+		const struct message_sequence *sequence = sequence_at(sim, part, sim->moves[i].peer, rank);
+		if (sim->moves[i].peer != rank && sequence->taken == sequence->sent)
 			return false;
 	}
 	for (uint32_t left = count; left > 0; left--) { /* in the order of arrival */
@@ -177,10 +177,10 @@ static bool receive(
 				i = k;
 		if (i == count)
 			break;
-		struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
+		struct message_sequence *sequence = sequence_at(sim, part, sim->moves[i].peer, rank);
 		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
 		const double port = port_for(sim, item, i, model);
-		sim->in_free[rank] = later(lane->arrivals[lane->taken++], sim->in_free[rank] + port);
+		sim->in_free[rank] = later(sequence->arrivals[sequence->taken++], sim->in_free[rank] + port);
 		*when = later(*when, sim->in_free[rank]);
 		sim->moves[i].peer = rank; /* this one is handled */
 	}
@@ -194,7 +194,7 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 	for (uint32_t i = 0; i < count; i++) {
 		if (sim->moves[i].peer == rank)
 			continue;
-		struct lane *lane = lane_at(sim, part, rank, sim->moves[i].peer);
+		struct message_sequence *sequence = sequence_at(sim, part, rank, sim->moves[i].peer);
 		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
 		double set_out = later(when, sim->out_free[rank]);
 		double *link = link_between(sim, rank, sim->moves[i].peer);
@@ -203,11 +203,12 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 		if (link)
 			*link = sim->out_free[rank];
 		item->finished = sim->out_free[rank];
-		if (lane->sent == lane->capacity) {
-			lane->capacity = lane->capacity ? 2 * lane->capacity : 8;
-			lane->arrivals = must(realloc(lane->arrivals, lane->capacity * sizeof *lane->arrivals));
+		if (sequence->sent == sequence->capacity) {
+			sequence->capacity = sequence->capacity ? 2 * sequence->capacity : 8;
+			sequence->arrivals =
+				must(realloc(sequence->arrivals, sequence->capacity * sizeof *sequence->arrivals));
 		}
-		lane->arrivals[lane->sent++] = sim->out_free[rank] + model->alpha_s;
+		sequence->arrivals[sequence->sent++] = sim->out_free[rank] + model->alpha_s;
 	}
 }
 
@@ -221,11 +222,11 @@ static bool is_ready(
 		return false;
 	const uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
 	for (uint32_t i = 0; i < count; i++) {
-		const struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
-		if (sim->moves[i].peer != rank && lane->taken == lane->sent)
+		const struct message_sequence *sequence = sequence_at(sim, part, sim->moves[i].peer, rank);
+		if (sim->moves[i].peer != rank && sequence->taken == sequence->sent)
 			return false;
 		if (sim->moves[i].peer != rank)
-			*when = later(*when, lane->arrivals[lane->taken]);
+			*when = later(*when, sequence->arrivals[sequence->taken]);
 	}
 	return true;
 }
@@ -311,16 +312,16 @@ static void run(struct simulation *sim, uint32_t parts)
 }
 
 double simulate(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const uint32_t size = shape->size, parts = collet_program_part_count(program, shape);
 	struct simulation sim = { .program = program,
 		.model = model,
 		.element_bytes = element_bytes,
-		.cut = {piece_bytes / element_bytes, COLLET_LOOKAHEAD - 1} };
+		.cut = {segment_bytes / element_bytes, COLLET_LOOKAHEAD - 1} };
 	sim.shapes = must(calloc(size, sizeof *sim.shapes));
 	sim.streams = must(calloc((size_t)size * PARTS, sizeof *sim.streams));
-	sim.lanes = must(calloc((size_t)size * size * PARTS, sizeof *sim.lanes));
+	sim.sequences = must(calloc((size_t)size * size * PARTS, sizeof *sim.sequences));
 	sim.out_free = must(calloc(size, sizeof *sim.out_free));
 	sim.in_free = must(calloc(size, sizeof *sim.in_free));
 	sim.link_free = must(calloc(size, sizeof *sim.link_free));
@@ -333,10 +334,10 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	}
 	run(&sim, parts);
 	for (size_t i = 0; i < (size_t)size * size * PARTS; i++)
-		free(sim.lanes[i].arrivals);
+		free(sim.sequences[i].arrivals);
 	free(sim.shapes);
 	free(sim.streams);
-	free(sim.lanes);
+	free(sim.sequences);
 	free(sim.out_free);
 	free(sim.in_free);
 	free(sim.link_free);

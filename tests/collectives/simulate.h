@@ -6,6 +6,6 @@
 
 /* Returns when the slowest rank ends, in seconds. shape: any rank's. */
 double simulate(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model);
+	size_t segment_bytes, const struct collet_cost_model *model);
 
 #endif

@@ -217,7 +217,7 @@ static uint32_t two_parts(const struct collet_shape *shape)
 }
 
 /* One part sends RESULT to the right; the other, which waits for nothing of the first, writes there meanwhile. */
-static struct collet_step writes_what_is_lent(const struct collet_shape *shape, uint32_t part, uint64_t index)
+static struct collet_step writes_what_is_sent(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	const struct collet_peers left = collet_peers_one(collet_position_at(shape, -1));
 	const struct collet_peers right = collet_peers_one(collet_position_at(shape, 1)),
@@ -267,7 +267,7 @@ struct row {
 	enum collet_collective collective;
 	const char *base; /* base program for step count and flags; NULL: two steps, one pass */
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
-	uint64_t count, piece;
+	uint64_t count, segment;
 	enum transfer_mode mode;
 	enum defect defect;
 };
@@ -290,22 +290,24 @@ static const struct row rows[] = {
 	{"several values, none combined", COLLET_ALLREDUCE, "direct", two_values, 4, 9, 0, DEFECT_MALFORMED},
 	{"nobody starts", COLLET_BROADCAST, NULL, nobody_starts, 1, 9, TRANSFER_ONE_SLOT, DEFECT_STUCK},
 	{"all send first", COLLET_ALLREDUCE, NULL, sends_first, 9, 1, 0, DEFECT_STUCK},
-	{"a lent span overwritten", COLLET_ALLREDUCE, "lent", writes_what_is_lent, 4, 1, TRANSFER_REMOTE_READ,
-		DEFECT_LENT_OVERWRITTEN},
+	{"a lent span overwritten", COLLET_ALLREDUCE, "lent", writes_what_is_sent, 4, 1, TRANSFER_REMOTE_READ,
+		DEFECT_SENT_OVERWRITTEN},
 	{"a barrier left early", COLLET_BARRIER, NULL, hasty_barrier, 0, 9, 0, DEFECT_LEFT_EARLY},
 	{"blocks in the wrong place", COLLET_ALLGATHER, NULL, misdelivered, 1, 9, 0, DEFECT_MISSING},
 };
 
 static struct finding run_row(const struct row *row, uint64_t seed)
 {
-	const bool lent = row->base && row->base[0] == 'l';
+	const bool borrowed = row->base && row->base[0] == 'l';
 	struct collet_program program = { .name = row->name, .collective = row->collective, .step_count = two_steps };
-	if (lent)
+	if (borrowed)
 		program.part_count = two_parts, program.scratch = scratch_for_all;
 	else if (row->base)
 		program = *real(row->collective, row->base);
 	program.step = row->step;
-	const struct call call = { .program = &program, .count = row->count, .cut = {row->piece, COLLET_LOOKAHEAD - 1}};
+	const struct call call = {
+		.program = &program, .count = row->count, .cut = { row->segment, COLLET_LOOKAHEAD - 1 }
+	};
 	const struct run run = { .size = 4,
 		.calls = &call,
 		.call_count = 1,

@@ -41,12 +41,12 @@ static struct collet_cost_model model_of(const char *transport)
 }
 
 static void hold(struct tally *tally, const struct collet_program *program, const struct collet_shape *shape,
-	size_t piece_bytes, const struct collet_cost_model *model, const char *model_name)
+	size_t segment_bytes, const struct collet_cost_model *model, const char *model_name)
 {
 	if (!collet_program_fits(program, shape))
 		return;
-	const double predicted = program->cost(shape, ELEMENT_BYTES, piece_bytes, model);
-	const double walked = simulate(program, shape, ELEMENT_BYTES, piece_bytes, model);
+	const double predicted = program->cost(shape, ELEMENT_BYTES, segment_bytes, model);
+	const double walked = simulate(program, shape, ELEMENT_BYTES, segment_bytes, model);
 	const double off = fabs(log(predicted / walked));
 	tally->rows++;
 	tally->logs += off;
@@ -55,14 +55,14 @@ static void hold(struct tally *tally, const struct collet_program *program, cons
 	tally->worst = off;
 	snprintf(tally->where, sizeof tally->where,
 		"n%u, %llu elements, pieces of %zu, %s: %.2f us predicted, %.2f walked", shape->size,
-		(unsigned long long)shape->count, piece_bytes, model_name, predicted * 1e6, walked * 1e6);
+		(unsigned long long)shape->count, segment_bytes, model_name, predicted * 1e6, walked * 1e6);
 }
 
 static void hold_all_sizes(struct tally *tally, const struct collet_program *program)
 {
 	static const uint32_t sizes[] = {2, 3, 4, 5, 8, 13, 16, 33};
 	static const uint64_t bytes[] = {8, 4096, 100000, 2 << 20};
-	static const size_t pieces[] = {16 << 10, 256 << 10};
+	static const size_t segments[] = {16 << 10, 256 << 10};
 	static const char *const models[] = {"shm", "tcp"};
 	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
 		for (size_t b = 0; b < sizeof bytes / sizeof bytes[0]; b++) {
@@ -71,7 +71,7 @@ static void hold_all_sizes(struct tally *tally, const struct collet_program *pro
 			const struct collet_shape shape = collet_shape_of(program->collective, 0, sizes[s], 0, count);
 			for (size_t k = 0; k < 4; k++) {
 				const struct collet_cost_model model = model_of(models[k % 2]);
-				hold(tally, program, &shape, pieces[k / 2], &model, models[k % 2]);
+				hold(tally, program, &shape, segments[k / 2], &model, models[k % 2]);
 			}
 		}
 	}

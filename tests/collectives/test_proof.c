@@ -67,7 +67,7 @@ static void v_forms(void **state)
 			for (uint32_t size = 1; programs[i]->has_vector_form && size <= 24; size++) {
 				for (enum variation v = 0; v < VARIATIONS; v++) {
 					struct call call = row_call(programs[i], size, 4, v, &seed);
-					call.listed = true;
+					call.is_vector = true;
 					row_prove(&call, size, mode_of[v], draw(&seed, 0));
 				}
 			}
@@ -136,7 +136,7 @@ static void hosts(void **state)
 				call.host_first = first;
 				call.hosts = count;
 				call.first_leads = draw(&seed, 2);
-				call.listed = program->has_vector_form && draw(&seed, 2);
+				call.is_vector = program->has_vector_form && draw(&seed, 2);
 				row_prove(&call, size, mode_of[v], draw(&seed, 0));
 			}
 		}

@@ -2,9 +2,9 @@
 
 #include <assert.h>
 
-static uint64_t pieces_of(uint64_t length, struct walk_cut cut)
+static uint64_t segments_of(uint64_t length, struct walk_cut cut)
 {
-	return length == 0 ? 1 : (length + cut.piece - 1) / cut.piece;
+	return length == 0 ? 1 : (length + cut.segment - 1) / cut.segment;
 }
 
 static const struct collet_partition *cut_of(const struct collet_shape *shape, enum collet_buffer buffer)
@@ -24,19 +24,19 @@ static const struct collet_buffer_range *near_end(const struct collet_step *step
 	return far_end(step, shape) == &step->source[0] ? &step->destination[0] : &step->source[0];
 }
 
-static uint64_t step_pieces(const struct collet_step *step, const struct collet_shape *shape, struct walk_cut cut)
+static uint64_t step_segments(const struct collet_step *step, const struct collet_shape *shape, struct walk_cut cut)
 {
 	if (step->source_count == 0)
 		return 0;
 	if (!step->is_per_peer)
-		return pieces_of(step->source[0].span.count, cut);
+		return segments_of(step->source[0].span.count, cut);
 	uint64_t most = 0;
 	const struct collet_buffer_range *far = far_end(step, shape), *near = near_end(step, shape);
 	for (uint32_t i = 0; i < far->peers.count; i++) {
 		const uint32_t peer = collet_peers_at(&far->peers, i, shape->size);
-		const uint64_t pieces =
-			pieces_of(collet_partition_chunk(cut_of(shape, near->buffer), shape, peer).count, cut);
-		most = pieces > most ? pieces : most;
+		const uint64_t segments =
+			segments_of(collet_partition_chunk(cut_of(shape, near->buffer), shape, peer).count, cut);
+		most = segments > most ? segments : most;
 	}
 	return most;
 }
@@ -54,13 +54,13 @@ void walk_start(struct walk *walk, const struct collet_program *program, const s
 static void load(struct walk *walk)
 {
 	walk->one = walk->program->step(walk->shape, walk->part, walk->step);
-	walk->one_pieces = step_pieces(&walk->one, walk->shape, walk->cut);
+	walk->one_segments = step_segments(&walk->one, walk->shape, walk->cut);
 	walk->other = collet_step_none();
 	if (walk->one.is_paired && walk->step + 1 < walk->steps)
 		walk->other = walk->program->step(walk->shape, walk->part, walk->step + 1);
-	walk->other_pieces = step_pieces(&walk->other, walk->shape, walk->cut);
+	walk->other_segments = step_segments(&walk->other, walk->shape, walk->cut);
 	walk->turn = 0;
-	walk->loaded = true;
+	walk->is_loaded = true;
 }
 
 bool walk_next(struct walk *walk, struct walk_item *item)
@@ -68,38 +68,40 @@ bool walk_next(struct walk *walk, struct walk_item *item)
 	const bool sliced = walk->program->segmented;
 	for (;;) {
 		if (walk->step >= walk->steps) {
-			if (!walk->more)
+			if (!walk->has_more)
 				return false;
-			walk->more = false;
+			walk->has_more = false;
 			walk->step = 0;
 			walk->pass++;
 		}
-		if (!walk->loaded)
+		if (!walk->is_loaded)
 			load(walk);
-		const uint64_t most = walk->one_pieces > walk->other_pieces ? walk->one_pieces : walk->other_pieces;
-		const uint64_t first = sliced ? walk->pass * walk->cut.few : 0;
-		const uint64_t end = sliced && first + walk->cut.few < most ? first + walk->cut.few : most;
+		const uint64_t most =
+			walk->one_segments > walk->other_segments ? walk->one_segments : walk->other_segments;
+		const uint64_t first = sliced ? walk->pass * walk->cut.pass_segments : 0;
+		const uint64_t end =
+			sliced && first + walk->cut.pass_segments < most ? first + walk->cut.pass_segments : most;
 		while (first + walk->turn / 2 < end) {
-			const uint64_t piece = first + walk->turn / 2;
+			const uint64_t segment = first + walk->turn / 2;
 			const bool second = walk->turn++ % 2 == 1;
-			if (piece >= (second ? walk->other_pieces : walk->one_pieces))
+			if (segment >= (second ? walk->other_segments : walk->one_segments))
 				continue;
 			item->step = second ? walk->other : walk->one;
-			item->piece = piece;
-			item->offset = piece * walk->cut.piece;
-			item->length = walk->cut.piece;
+			item->segment = segment;
+			item->offset = segment * walk->cut.segment;
+			item->length = walk->cut.segment;
 			return true;
 		}
-		walk->more |= most > end;
+		walk->has_more |= most > end;
 		walk->step += walk->one.is_paired ? 2 : 1;
-		walk->loaded = false;
+		walk->is_loaded = false;
 	}
 }
 
 /* Finds the item's segment of a span. Returns false if the span is too short to have it. */
-static bool piece_of(const struct walk_item *item, struct collet_span *span)
+static bool segment_of(const struct walk_item *item, struct collet_span *span)
 {
-	if (item->piece > 0 && item->offset >= span->count)
+	if (item->segment > 0 && item->offset >= span->count)
 		return false;
 	span->first += item->offset;
 	span->count -= item->offset;
@@ -120,7 +122,7 @@ static uint32_t per_peer_moves(const struct walk_item *item, const struct collet
 			.local = *near,
 			.remote = *far };
 		move.local.span = collet_partition_chunk(cut_of(shape, near->buffer), shape, move.peer);
-		if (!piece_of(item, &move.local.span))
+		if (!segment_of(item, &move.local.span))
 			continue;
 		if (move.remote.span.first == COLLET_SAME_OFFSET)
 			move.remote.span.first = move.local.span.first;
@@ -148,9 +150,9 @@ uint32_t walk_moves(const struct walk_item *item, enum walk_side side, const str
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			struct walk_move move = {
 				.peer = collet_peers_at(&end->peers, i, shape->size), .remote = *end };
-			const bool has_piece = piece_of(item, &move.remote.span);
-			assert(has_piece);
-			(void)has_piece;
+			const bool has_segment = segment_of(item, &move.remote.span);
+			assert(has_segment);
+			(void)has_segment;
 			move.length = move.remote.span.count;
 			move.has_local = move.peer == shape->rank;
 			move.local = move.remote;

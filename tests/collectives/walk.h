@@ -7,14 +7,14 @@
 
 /* How spans are cut. */
 struct walk_cut {
-	uint64_t piece; /* elements */
-	uint32_t few;   /* segments of a step per pass, of a segmented program */
+	uint64_t segment; /* elements */
+	uint32_t pass_segments; /* segments of a step per pass, of a segmented program */
 };
 
 /* One segment of one step. */
 struct walk_item {
 	struct collet_step step;
-	uint64_t piece;  /* number of the segment */
+	uint64_t segment; /* number of the segment */
 	uint64_t offset; /* elements before it in the span */
 	uint64_t length; /* of a span that has so many; is_per_peer: at most */
 };
@@ -28,10 +28,10 @@ struct walk {
 	uint64_t pass;
 	uint64_t step; /* the first of a pair, or the only one */
 	uint64_t turn; /* in this pass: by segment; of paired steps, twice as many */
-	bool more;     /* a step has segments for another pass */
-	bool loaded;   /* one and other belong to `step` */
+	bool has_more; /* a step has segments for another pass */
+	bool is_loaded; /* one and other belong to `step` */
 	struct collet_step one, other;
-	uint64_t one_pieces, other_pieces;
+	uint64_t one_segments, other_segments;
 };
 
 void walk_start(struct walk *walk, const struct collet_program *program, const struct collet_shape *shape,

@@ -142,7 +142,7 @@ static void set_up(struct world *world, uint32_t c, uint32_t rank)
 	side->shape.leader_is_first = call->first_leads;
 	side->in_place = call->in_place >> rank & 1;
 	plain_lengths(call, run->size, lengths);
-	if (call->listed)
+	if (call->is_vector)
 		list_side(run, call, side, lengths);
 	lay_out(side, call->program->collective, lengths, rank == call->root);
 	struct buffer *scratch = &side->buffer[COLLET_SCRATCH];
@@ -233,7 +233,7 @@ static bool check_combined(struct checking *check, uint64_t element)
 			return found(check, DEFECT_WRONG_ELEMENT, i, e);
 		if (!s.finished)
 			return found(check, DEFECT_UNFINISHED, i, e);
-		if (check->call->program->rank_ordered && !s.sorted)
+		if (check->call->program->rank_ordered && !s.is_sorted)
 			return found(check, DEFECT_OUT_OF_ORDER, i, e);
 		if (check->call->program->collective == COLLET_ALLREDUCE && first->values[i] != e)
 			return found(check, DEFECT_RESULTS_DIFFER, i, e);

@@ -456,7 +456,7 @@ static void begin_watch(void *context)
 	opening->begun = true;
 }
 
-static void an_opening_conduit_is_watched_until_it_says_no(void **state)
+static void a_new_connection_is_watched_until_it_says_no(void **state)
 {
 	struct collet_control_events with_watch = events;
 	struct test_rank rank;
@@ -504,7 +504,7 @@ int main(void)
 		cmocka_unit_test(ticks_come_only_while_asked_for),
 		cmocka_unit_test(nothing_is_left_behind),
 		cmocka_unit_test(a_forked_child_forgets_without_harm),
-		cmocka_unit_test(an_opening_conduit_is_watched_until_it_says_no),
+		cmocka_unit_test(a_new_connection_is_watched_until_it_says_no),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,7 +122,7 @@ static int be_rank(uint32_t number, const char *store, int requests, int reports
 	struct request request;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	test_rank_set(&rank, number, SIZE, store, NULL, 20000);
-	if (collet_bootstrap_init(&rank.bootstrap, &rank.launch, &rank.card, NULL, NULL, &rank.log))
+	if (collet_bootstrap_init(&rank.bootstrap, &rank.launch, &rank.peer_info, NULL, NULL, &rank.log))
 		return 1;
 	const struct collet_control_config config = {
 		.rank = number,

@@ -26,11 +26,11 @@ bool loaded_end(struct loaded *loaded)
 
 collet_status loaded_load(struct loaded *loaded)
 {
-	const struct collet_pointer_attributes residence = { .is_device = true, .ordinal = loaded->program.device,
+	const struct collet_pointer_attributes attributes = { .is_device = true, .ordinal = loaded->program.device,
 		.context = loaded->program.context };
 	collet_kernel_sets_init(&loaded->sets, &loaded->cuda);
 	collet_copy_streams_init(&loaded->copy_streams, &loaded->cuda);
-	const collet_status status = collet_copy_stream_get(&loaded->copy_streams, &residence, &loaded->copy_stream);
+	const collet_status status = collet_copy_stream_get(&loaded->copy_streams, &attributes, &loaded->copy_stream);
 	return status == COLLET_OK ? collet_kernel_set_get(&loaded->sets, loaded->copy_stream, &loaded->set) : status;
 }
 

@@ -64,10 +64,10 @@ static bool in_place_at(
 		       (memcmp(send->counts, recv->counts, sizeof(send->counts)) == 0 &&
 			       memcmp(send->displacements, recv->displacements, sizeof(send->counts)) == 0);
 	case IN_PLACE_SEND_IN_RECV:
-		*at = call_infos[row->call].listed ? recv->displacements[rank->rank] : rank->rank * row->count;
+		*at = call_infos[row->call].is_vector ? recv->displacements[rank->rank] : rank->rank * row->count;
 		return true;
 	case IN_PLACE_RECV_IN_SEND:
-		*at = call_infos[row->call].listed ? send->displacements[rank->rank] : rank->rank * row->count;
+		*at = call_infos[row->call].is_vector ? send->displacements[rank->rank] : rank->rank * row->count;
 		return true;
 	}
 	return false;
@@ -128,7 +128,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 bool row_matches_host(
 	struct rank *rank, const struct program *program, const struct row *row, const struct call_mode *mode)
 {
-	const char *direct = call_infos[row->call].reduces ? "direct" : NULL;
+	const char *direct = call_infos[row->call].is_reduction ? "direct" : NULL;
 	const struct call_mode on_host = { .in_place = mode->in_place,
 		.algorithm = mode->host ? mode->algorithm : direct };
 	struct side send, recv;
@@ -157,7 +157,7 @@ bool row_matches_host(
 static bool exists(const struct row_walk *walk, enum call call, collet_dtype dtype, collet_op op)
 {
 	return (call != CALL_BARRIER || walk->barriers) &&
-	       (call_infos[call].reduces ? collet_op_supports(op, dtype) : op == 0);
+	       (call_infos[call].is_reduction ? collet_op_supports(op, dtype) : op == 0);
 }
 
 bool row_next(struct row_walk *walk, uint32_t size, struct row *row, uint64_t *drawn)

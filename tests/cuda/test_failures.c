@@ -50,7 +50,7 @@ struct fake {
 	__typeof__(fakeCalls) *calls;
 	__typeof__(fakeSpare) *spare;
 	__typeof__(fakeAlive) *alive;
-	__typeof__(fakeSettle) *settle;
+	__typeof__(fakeWaitAll) *wait_all;
 };
 
 struct body {
@@ -91,7 +91,7 @@ static bool begin(struct body *body)
 	return rank_check(body->rank, program_start(&body->program, gpu) && streams_find(&body->cuda, program) &&
 			find(program, &fake->fail_at, "fakeFail") && find(program, &fake->failed, "fakeFailed") &&
 			find(program, &fake->calls, "fakeCalls") && find(program, &fake->spare, "fakeSpare") &&
-			find(program, &fake->alive, "fakeAlive") && find(program, &fake->settle, "fakeSettle") &&
+			find(program, &fake->alive, "fakeAlive") && find(program, &fake->wait_all, "fakeWaitAll") &&
 			buffer_make(&body->buffer, program, true, sizeof(ones)) && buffer_write(&body->buffer, ones) &&
 			buffer_make(&body->message, program, true, sizeof(float) * 2 * LONG) &&
 			program_put(&body->program, (uintptr_t)body->message.first, ones, sizeof(ones)) == CU_OK &&
@@ -339,7 +339,7 @@ static void live(struct rank *rank)
 	check_soon(body, began_ms);
 	/* Streams now finish what they were in the middle of, if the memory that they use still exists. */
 	rank_doing(rank, "settling, after: %s", body->sentence);
-	rank_check(rank, body->fake.settle(), "streams are stuck");
+	rank_check(rank, body->fake.wait_all(), "streams are stuck");
 	judge(body, attempt, alive);
 	buffer_free(&body->buffer);
 	buffer_free(&body->message);

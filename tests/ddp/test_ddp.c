@@ -191,7 +191,7 @@ static void endless_shape(uint32_t rank, collet_ddp_parameter *parameters, uint3
 		parameters[1].shape = wrong;
 }
 
-static void create_spoilt(collet_comm *comm, void *context)
+static void create_poisoned(collet_comm *comm, void *context)
 {
 	struct report *report = context;
 	const uint32_t rank = collet_comm_rank(comm);
@@ -223,7 +223,7 @@ static void what_differs_between_ranks_is_refused_by_name(void **state)
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct report *report = calloc(1, sizeof(*report));
 		report->spoil = rows[row].spoil;
-		thread_ranks_run(RANKS, create_spoilt, report);
+		thread_ranks_run(RANKS, create_poisoned, report);
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			assert_int_equal(report->created[rank], COLLET_ERR_ARGUMENT);
 			assert_non_null(strstr(report->sentences[rank], rows[row].everywhere));
@@ -247,7 +247,7 @@ static void one_rank_that_makes_no_sense_holds_up_nobody(void **state)
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct report *report = calloc(1, sizeof(*report));
 		report->spoil = rows[row].spoil;
-		thread_ranks_run(RANKS, create_spoilt, report);
+		thread_ranks_run(RANKS, create_poisoned, report);
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			assert_int_equal(report->created[rank], COLLET_ERR_ARGUMENT);
 			assert_non_null(strstr(report->sentences[rank],

@@ -167,14 +167,14 @@ static void hosts_that_share_a_slow_link(void **state)
 		const struct collet_decision decision = collet_choose(&table, c, true, &shape, 4);
 		const struct collet_segmentation way = { .segment_bytes = decision.segment_bytes, .channels = 1 };
 		const double chosen = collet_choice_cost(&inputs, decision.program, &shape, 4, way),
-			     hosted = collet_choice_cost(
+			     hierarchical = collet_choice_cost(
 				     &inputs, collet_program_find(c, rows[i].by_hosts), &shape, 4, way),
 			     ring = collet_choice_cost(&inputs, collet_program_find(c, "ring"), &shape, 4, way);
-		if (chosen > 1.001 * hosted)
+		if (chosen > 1.001 * hierarchical)
 			fail_msg("%s: %s takes %g times as long", collet_collective_name(c), decision.program->name,
-				chosen / hosted);
-		if (ring < 1.74 * hosted || ring > 1.76 * hosted)
-			fail_msg("%s: the ring takes %g times as long", collet_collective_name(c), ring / hosted);
+				chosen / hierarchical);
+		if (ring < 1.74 * hierarchical || ring > 1.76 * hierarchical)
+			fail_msg("%s: the ring takes %g times as long", collet_collective_name(c), ring / hierarchical);
 	}
 }
 
@@ -394,7 +394,7 @@ static void measured_ways_are_taken(void **state)
 
 /* Factors and cuts hold for one world. If ranks share cores, other worlds on as many cores use those of the nearest
  * one. */
-static void what_was_measured_is_lent_in_a_crowd(void **state)
+static void measured_factors_are_borrowed_when_oversubscribed(void **state)
 {
 	(void)state;
 	static struct collet_choice_table table;
@@ -412,7 +412,7 @@ static void what_was_measured_is_lent_in_a_crowd(void **state)
 	static const struct {
 		const char *name;
 		uint32_t ranks, cores, measured_ranks;
-		bool lent;
+		bool borrowed;
 	} rows[] = {
 		{"the world itself", 8, 2, 8, true},
 		{"more ranks a core", 64, 2, 8, true},
@@ -427,10 +427,10 @@ static void what_was_measured_is_lent_in_a_crowd(void **state)
 		inputs.local = inputs.remote = &link;
 		link.ranks = rows[i].measured_ranks;
 		collet_choice_table_fill(&table, &inputs);
-		const bool lent = strcmp(chosen(&table, COLLET_ALLREDUCE, true, rows[i].ranks, 8), "ring") == 0;
+		const bool borrowed = strcmp(chosen(&table, COLLET_ALLREDUCE, true, rows[i].ranks, 8), "ring") == 0;
 		const bool cut = decided(&inputs, "ring", rows[i].ranks, 8).segment_bytes == 32768;
-		if (lent != rows[i].lent || cut != rows[i].lent)
-			fail_msg("%s: factors %s, ways %s", rows[i].name, lent ? "lent" : "not lent",
+		if (borrowed != rows[i].borrowed || cut != rows[i].borrowed)
+			fail_msg("%s: factors %s, ways %s", rows[i].name, borrowed ? "lent" : "not lent",
 				cut ? "lent" : "not lent");
 	}
 }
@@ -500,7 +500,7 @@ int main(void)
 		cmocka_unit_test(listed_is_cut_alike),
 		cmocka_unit_test(the_model_cuts),
 		cmocka_unit_test(measured_ways_are_taken),
-		cmocka_unit_test(what_was_measured_is_lent_in_a_crowd),
+		cmocka_unit_test(measured_factors_are_borrowed_when_oversubscribed),
 		cmocka_unit_test(forced),
 		cmocka_unit_test(every_program_is_described),
 	};

@@ -29,7 +29,7 @@ static void bind_to(uint8_t mask[COLLET_BINDING_BYTES], const struct range *rang
 static const struct {
 	const char *name, *machine;
 	struct range binding[3];
-	struct collet_locality spot; /* package, outer, inner, core */
+	struct collet_locality locality; /* package, outer, inner, core */
 } rows[] = {
 #define SOCKETS "pack:2 numa:2 l3:1 core:4 pu:1"
 	{ "a core", SOCKETS, { { 0, 0 }, { 1, 0 } }, { { 0, 0, 0, 0 } } },
@@ -55,7 +55,7 @@ static const struct {
 	{ "threads are cores where these are not seen", BARE, { { 2, 2 }, { 1, 0 } }, { { ANY, 0, ANY, 2 } } },
 };
 
-static void spots(void **state)
+static void localities(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct collet_machine machine;
@@ -63,10 +63,10 @@ static void spots(void **state)
 		if (collet_machine_read(&machine, rows[i].machine) != COLLET_OK)
 			fail_msg("%s: %s", rows[i].name, collet_last_error());
 		bind_to(mask, rows[i].binding);
-		const struct collet_locality spot = collet_machine_locality(&machine, mask, sizeof(mask));
-		if (memcmp(&spot, &rows[i].spot, sizeof(spot)) != 0)
-			fail_msg("%s: it is at %u %u %u %u", rows[i].name, spot.ids[0], spot.ids[1], spot.ids[2],
-				spot.ids[3]);
+		const struct collet_locality locality = collet_machine_locality(&machine, mask, sizeof(mask));
+		if (memcmp(&locality, &rows[i].locality, sizeof(locality)) != 0)
+			fail_msg("%s: it is at %u %u %u %u", rows[i].name, locality.ids[0], locality.ids[1],
+				locality.ids[2], locality.ids[3]);
 		collet_machine_deinit(&machine);
 		collet_machine_deinit(&machine);
 	}
@@ -121,7 +121,7 @@ static void nonsense_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(spots),
+		cmocka_unit_test(localities),
 		cmocka_unit_test(threads_by_the_kernels_numbers),
 		cmocka_unit_test(this_machine),
 		cmocka_unit_test(nonsense_is_refused),

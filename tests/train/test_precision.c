@@ -91,7 +91,7 @@ static bool unscale(struct network *network, float factor, bool *finite)
 	return true;
 }
 
-static void settle_thrice(collet_comm *comm, void *context)
+static void converge_thrice(collet_comm *comm, void *context)
 {
 	struct agreement *agreement = context;
 	const uint32_t rank = collet_comm_rank(comm);
@@ -118,7 +118,7 @@ static void settle_thrice(collet_comm *comm, void *context)
 static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
 {
 	struct agreement *agreement = calloc(1, sizeof(*agreement));
-	thread_ranks_run(2, settle_thrice, agreement);
+	thread_ranks_run(2, converge_thrice, agreement);
 	for (int rank = 0; rank < 2; rank++) {
 		for (int i = 0; i < 3; i++) {
 			assert_true(agreement->fine[rank][i]);
@@ -134,7 +134,7 @@ static void where_each_steps_alone_an_overflow_is_its_own(void **state)
 {
 	struct agreement *agreement = calloc(1, sizeof(*agreement));
 	agreement->alone = true;
-	thread_ranks_run(2, settle_thrice, agreement);
+	thread_ranks_run(2, converge_thrice, agreement);
 	for (int rank = 0; rank < 2; rank++) {
 		for (int i = 0; i < 3; i++) {
 			assert_true(agreement->fine[rank][i]);

@@ -119,7 +119,7 @@ static void refresh(struct bench *bench, unsigned char *from, size_t bytes)
 
 static void exchange_from(struct bench *bench, unsigned count, size_t bytes, unsigned char *from, uint32_t flags)
 {
-	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].conduit;
+	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].endpoint;
 	for (unsigned i = 0; i < count; i++) {
 		struct collet_transfer send = transfer_of(bench->sequence, from, bytes);
 		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
@@ -153,7 +153,7 @@ static void exchange_arena(struct bench *bench, unsigned count, size_t bytes)
 
 static void ping_pong(struct bench *bench, unsigned count, size_t bytes)
 {
-	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].conduit;
+	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].endpoint;
 	for (unsigned i = 0; i < count; i++) {
 		struct collet_transfer send = transfer_of(bench->sequence, bench->out, bytes);
 		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
@@ -175,7 +175,7 @@ static void copy(struct bench *bench, unsigned count, size_t bytes)
 
 static void read_peer(struct bench *bench, unsigned count, size_t bytes)
 {
-	const pid_t peer = bench->me ? getppid() : (pid_t)bench->pair.ends[1].card.pid;
+	const pid_t peer = bench->me ? getppid() : (pid_t)bench->pair.ends[1].peer_info.pid;
 	/* after a fork the peer has it at the same address */
 	struct iovec into = { bench->in, bytes }, from = { bench->out, bytes };
 	for (unsigned i = 0; i < count; i++)
@@ -186,7 +186,7 @@ static void read_peer(struct bench *bench, unsigned count, size_t bytes)
 /* Forces a protocol on both ends, to measure each protocol at each size. */
 static void force(struct bench *bench, uint64_t bulk_min, uint64_t arena_min)
 {
-	struct shm_endpoint *shm = (struct shm_endpoint *)bench->pair.ends[bench->me].conduit;
+	struct shm_endpoint *shm = (struct shm_endpoint *)bench->pair.ends[bench->me].endpoint;
 	barrier(bench);
 	shm->bulk_min = bulk_min;
 	shm->arena_min = arena_min;
@@ -275,7 +275,7 @@ int main(void)
 	if (bench.me)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	else
-		bench.pair.ends[1].card.pid = (uint32_t)child;
+		bench.pair.ends[1].peer_info.pid = (uint32_t)child;
 	const int failed = run(&bench);
 	if (bench.me)
 		_exit(failed);

@@ -64,7 +64,7 @@ static void move_bare(struct link *link, size_t out, size_t in)
 
 static void move_endpoint(struct link *link, bool sends, bool receives, size_t bytes)
 {
-	struct collet_endpoint *endpoint = link->end->conduit;
+	struct collet_endpoint *endpoint = link->end->endpoint;
 	struct collet_transfer out, in;
 	if (receives) {
 		in = transfer_of(link->sequence_in++, link->in, bytes);
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
 			(largest >= LARGEST && !pattern_is(links[l].in, LARGEST, 1)))
 			die(&links[l], "wrong bytes arrived");
 		if (links[l].end)
-			links[l].end->conduit->transport->close(links[l].end->conduit);
+			links[l].end->endpoint->transport->close(links[l].end->endpoint);
 	}
 	if (!first)
 		_exit(0);

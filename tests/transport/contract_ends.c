@@ -22,22 +22,22 @@ static const char *name_of(void **state)
 
 static void post_send(struct end *end, struct collet_transfer *transfer)
 {
-	end->conduit->transport->post_send(end->conduit, transfer);
+	end->endpoint->transport->post_send(end->endpoint, transfer);
 }
 
 static void post_recv(struct end *end, struct collet_transfer *transfer)
 {
-	end->conduit->transport->post_recv(end->conduit, transfer);
+	end->endpoint->transport->post_recv(end->endpoint, transfer);
 }
 
 static void assert_lost(const struct end *end, const struct collet_transfer *transfer)
 {
 	assert_int_equal(transfer->status, COLLET_ERR_PEER_LOST);
-	assert_int_equal(end->conduit->status, COLLET_ERR_PEER_LOST);
+	assert_int_equal(end->endpoint->status, COLLET_ERR_PEER_LOST);
 	char rank[16];
-	snprintf(rank, sizeof(rank), "rank %u", end->conduit->peer);
+	snprintf(rank, sizeof(rank), "rank %u", end->endpoint->peer);
 	assert_non_null(strstr(collet_last_error(), rank));
-	assert_non_null(strstr(collet_last_error(), end->conduit->peer == FIRST_RANK ? "alpha" : "beta"));
+	assert_non_null(strstr(collet_last_error(), end->endpoint->peer == FIRST_RANK ? "alpha" : "beta"));
 }
 
 static void close_cancels_what_is_pending(void **state)
@@ -55,13 +55,13 @@ static void close_cancels_what_is_pending(void **state)
 			else
 				post_send(&pair.ends[0], &transfers[i]);
 		}
-		pair.transport->progress(pair.ends[0].conduit);
-		assert_int_equal(pair.ends[0].conduit->posted, COUNT);
-		pair.transport->close(pair.ends[0].conduit);
+		pair.transport->progress(pair.ends[0].endpoint);
+		assert_int_equal(pair.ends[0].endpoint->posted, COUNT);
+		pair.transport->close(pair.ends[0].endpoint);
 		for (unsigned i = 0; i < COUNT; i++)
 			assert_int_equal(transfers[i].status, COLLET_CANCELLED);
-		assert_int_equal(pair.ends[0].conduit->posted, 0);
-		pair.transport->close(pair.ends[0].conduit);
+		assert_int_equal(pair.ends[0].endpoint->posted, 0);
+		pair.transport->close(pair.ends[0].endpoint);
 		pair_close(&pair);
 	}
 	free(buffer);
@@ -89,7 +89,7 @@ static void close_accepts_an_unready_endpoint(void **state)
 	pair_connect(&pair, name_of(state), false);
 	pair_begin(&pair, 0);
 	if (!pair.single)
-		assert_int_equal(pair.transport->open_progress(pair.ends[0].conduit), COLLET_PENDING);
+		assert_int_equal(pair.transport->open_progress(pair.ends[0].endpoint), COLLET_PENDING);
 	pair_close(&pair);
 }
 
@@ -132,14 +132,14 @@ static void a_closed_peer_is_lost(void **state)
 			else
 				post_send(left, &transfers[i]);
 		}
-		pair.transport->progress(left->conduit);
-		assert_int_equal(left->conduit->posted, COUNT);
-		pair.transport->close(pair.ends[0].conduit);
-		assert_true(end_settle(left, &transfers[COUNT - 1]));
+		pair.transport->progress(left->endpoint);
+		assert_int_equal(left->endpoint->posted, COUNT);
+		pair.transport->close(pair.ends[0].endpoint);
+		assert_true(end_complete(left, &transfers[COUNT - 1]));
 		assert_lost(left, &transfers[COUNT - 1]);
 		for (unsigned i = 0; i < COUNT; i++)
 			assert_int_equal(transfers[i].status, COLLET_ERR_PEER_LOST);
-		assert_int_equal(left->conduit->posted, 0);
+		assert_int_equal(left->endpoint->posted, 0);
 
 		/* The status is sticky: later posts complete immediately, and nothing else happens. */
 		struct collet_transfer send = transfer_of(9, buffer, 1), receive = transfer_of(9, buffer, 1);
@@ -147,11 +147,11 @@ static void a_closed_peer_is_lost(void **state)
 		post_recv(left, &receive);
 		assert_int_equal(send.status, COLLET_ERR_PEER_LOST);
 		assert_int_equal(receive.status, COLLET_ERR_PEER_LOST);
-		assert_int_equal(left->conduit->posted, 0);
-		assert_int_equal(pair.transport->progress(left->conduit), 0);
+		assert_int_equal(left->endpoint->posted, 0);
+		assert_int_equal(pair.transport->progress(left->endpoint), 0);
 		struct collet_message message;
-		assert_false(pair.transport->peek(left->conduit, &message));
-		assert_false(pair.transport->arm(left->conduit));
+		assert_false(pair.transport->peek(left->endpoint, &message));
+		assert_false(pair.transport->arm(left->endpoint));
 		pair_close(&pair);
 	}
 	free(buffer);
@@ -173,28 +173,28 @@ static void a_peeking_rank_loses_a_closed_peer(void **state)
 			skip();
 		}
 		struct end *left = &pair.ends[1];
-		assert_false(pair.transport->peek(left->conduit, &message));
+		assert_false(pair.transport->peek(left->endpoint, &message));
 		struct collet_transfer send = transfer_of(0, from, BYTES), receive = transfer_of(0, into, BYTES);
 		if (unread) {
 			post_send(&pair.ends[0], &send);
-			assert_true(end_settle(&pair.ends[0], &send));
+			assert_true(end_complete(&pair.ends[0], &send));
 		}
 		struct epoll_event event;
 		const bool waits = asleep && !unread;
 		if (waits)
-			assert_true(pair.transport->arm(left->conduit));
-		pair.transport->close(pair.ends[0].conduit);
+			assert_true(pair.transport->arm(left->endpoint));
+		pair.transport->close(pair.ends[0].endpoint);
 		if (waits)
 			assert_int_equal(epoll_wait(left->wake.epoll_fd, &event, 1, 20000), 1);
-		pair.transport->disarm(left->conduit);
+		pair.transport->disarm(left->endpoint);
 		if (unread) {
 			assert_true(end_peek(left, &message, asleep));
 			post_recv(left, &receive);
-			assert_true(end_settle(left, &receive));
+			assert_true(end_complete(left, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 		}
 		assert_false(end_peek(left, &message, asleep));
-		assert_int_equal(left->conduit->status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(left->endpoint->status, COLLET_ERR_PEER_LOST);
 		assert_non_null(strstr(collet_last_error(), "rank"));
 		post_recv(left, &receive);
 		assert_int_equal(receive.status, COLLET_ERR_PEER_LOST);
@@ -217,27 +217,27 @@ static void completed_sends_outlive_their_sender(void **state)
 		struct collet_transfer nobody_reads = transfer_of(0, from, BYTES);
 		if (unread) {
 			post_send(&pair.ends[1], &nobody_reads);
-			assert_true(end_settle(&pair.ends[1], &nobody_reads));
+			assert_true(end_complete(&pair.ends[1], &nobody_reads));
 		}
 		uint64_t completed = 0;
 		for (; completed < COUNT; completed++) {
 			struct collet_transfer send = transfer_of(completed, from, BYTES);
 			pattern_fill(from, BYTES, completed);
 			post_send(&pair.ends[0], &send);
-			assert_true(end_settle(&pair.ends[0], &send));  /* so few bytes fit without a receive */
+			assert_true(end_complete(&pair.ends[0], &send)); /* so few bytes fit without a receive */
 			assert_int_equal(send.status, COLLET_OK);
 		}
-		pair.transport->close(pair.ends[0].conduit);
+		pair.transport->close(pair.ends[0].endpoint);
 		for (uint64_t i = 0; i < completed; i++) {
 			struct collet_transfer receive = transfer_of(i, into, BYTES);
 			post_recv(&pair.ends[1], &receive);
-			assert_true(end_settle(&pair.ends[1], &receive));
+			assert_true(end_complete(&pair.ends[1], &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_true(pattern_is(into, BYTES, i));
 		}
 		struct collet_transfer receive = transfer_of(completed, into, BYTES);
 		post_recv(&pair.ends[1], &receive);
-		assert_true(end_settle(&pair.ends[1], &receive));
+		assert_true(end_complete(&pair.ends[1], &receive));
 		assert_lost(&pair.ends[1], &receive);
 		pair_close(&pair);
 	}
@@ -256,7 +256,7 @@ static void wait_to_be_killed(struct pair *pair, int ready, uint64_t sends, uint
 	for (uint64_t i = 0; i < sends; i++) {
 		struct collet_transfer send = transfer_of(i, buffer, bytes);
 		post_send(&pair->ends[1], &send);
-		if (!end_settle(&pair->ends[1], &send) || send.status != COLLET_OK)
+		if (!end_complete(&pair->ends[1], &send) || send.status != COLLET_OK)
 			_exit(2);
 	}
 	if (write(ready, "r", 1) != 1)
@@ -302,7 +302,7 @@ static void a_killed_peer_is_lost(void **state)
 		for (uint64_t i = 0; i < BEFORE; i++) {
 			struct collet_transfer receive = transfer_of(i, buffer, SMALL);
 			post_recv(survivor, &receive);
-			assert_true(end_settle(survivor, &receive));
+			assert_true(end_complete(survivor, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 		}
 		char byte;
@@ -313,18 +313,18 @@ static void a_killed_peer_is_lost(void **state)
 			post_send(survivor, &send);
 		if (rows[row].receiving)
 			post_recv(survivor, &receive);
-		pair.transport->progress(survivor->conduit);
+		pair.transport->progress(survivor->endpoint);
 		struct collet_transfer *last = rows[row].receiving ? &receive : &send;
 		assert_int_equal(last->status, COLLET_PENDING);
 		assert_int_equal(kill(child, SIGKILL), 0);
 		const int64_t killed = collet_clock_ns();
 		if (rows[row].asleep)
-			assert_true(end_settle_asleep(survivor, last));
+			assert_true(end_complete_asleep(survivor, last));
 		else
-			assert_true(end_settle(survivor, last));
+			assert_true(end_complete(survivor, last));
 		assert_true(collet_clock_ns() - killed < INT64_C(10000000000));
 		assert_lost(survivor, last);
-		assert_int_equal(survivor->conduit->posted, 0);
+		assert_int_equal(survivor->endpoint->posted, 0);
 		assert_int_equal(waitpid(child, NULL, 0), child);
 		pair_close(&pair);
 	}
@@ -345,9 +345,9 @@ static void a_forked_child_closes_only_its_own(void **state)
 		const pid_t child = fork();
 		assert_true(child >= 0);
 		if (child == 0) {
-			pair.ends[0].conduit->transport->close(pair.ends[0].conduit);
+			pair.ends[0].endpoint->transport->close(pair.ends[0].endpoint);
 			if (!pair.single)
-				pair.ends[1].conduit->transport->close(pair.ends[1].conduit);
+				pair.ends[1].endpoint->transport->close(pair.ends[1].endpoint);
 			_exit(0);
 		}
 		int status;
@@ -356,7 +356,7 @@ static void a_forked_child_closes_only_its_own(void **state)
 		assert_int_equal(receive.status, COLLET_PENDING);
 		pattern_fill(out, BYTES, round);
 		post_send(&pair.ends[0], &send);
-		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 		assert_int_equal(receive.status, COLLET_OK);
 		assert_int_equal(send.status, COLLET_OK);
 		assert_true(pattern_is(in, BYTES, round));

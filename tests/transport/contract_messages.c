@@ -80,12 +80,12 @@ enum { SIZE_COUNT = sizeof(message_sizes) / sizeof(message_sizes[0]), LARGEST = 
 
 static void post_send(struct end *end, struct collet_transfer *transfer)
 {
-	end->conduit->transport->post_send(end->conduit, transfer);
+	end->endpoint->transport->post_send(end->endpoint, transfer);
 }
 
 static void post_recv(struct end *end, struct collet_transfer *transfer)
 {
-	end->conduit->transport->post_recv(end->conduit, transfer);
+	end->endpoint->transport->post_recv(end->endpoint, transfer);
 }
 
 static void every_size_arrives(void **state)
@@ -110,16 +110,16 @@ static void every_size_arrives(void **state)
 			post_send(sender, &send);
 			if (!receive_first)
 				post_recv(receiver, &receive);
-			assert_true(pair_settle(&pair, &receive));
+			assert_true(pair_complete(&pair, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_true(pattern_is(view ? receive.view : into, bytes, s * 8 + variant));
 			assert_int_equal(into[bytes], 0xee);
 			if (view)
-				receiver->conduit->transport->release_view(receiver->conduit, &receive);
-			assert_true(pair_settle(&pair, &send));
+				receiver->endpoint->transport->release_view(receiver->endpoint, &receive);
+			assert_true(pair_complete(&pair, &send));
 			assert_int_equal(send.status, COLLET_OK);
-			assert_int_equal(sender->conduit->posted, 0);
-			assert_int_equal(receiver->conduit->posted, 0);
+			assert_int_equal(sender->endpoint->posted, 0);
+			assert_int_equal(receiver->endpoint->posted, 0);
 		}
 	}
 	free(from);
@@ -134,7 +134,7 @@ static void no_bytes_need_no_buffer(void **state)
 	struct collet_transfer send = transfer_of(1, NULL, 0), receive = transfer_of(1, NULL, 0);
 	post_send(&pair.ends[0], &send);
 	post_recv(&pair.ends[1], &receive);
-	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 	assert_int_equal(receive.status, COLLET_OK);
 	assert_int_equal(send.status, COLLET_OK);
 	pair_close(&pair);
@@ -181,7 +181,7 @@ static void advance_receives(struct flow *flow)
 			break;
 		flow->has_failed |= receive->status != COLLET_OK || !pattern_is(receive->view, flow_bytes(k), k);
 		if (receive->flags & COLLET_TRANSFER_VIEW)
-			flow->to->conduit->transport->release_view(flow->to->conduit, receive);
+			flow->to->endpoint->transport->release_view(flow->to->endpoint, receive);
 	}
 	for (; flow->received < FLOW_MESSAGES && flow->received - flow->receive_checked < FLYING; flow->received++) {
 		const uint64_t k = flow->received, slot = k % FLYING;
@@ -213,7 +213,7 @@ static void many_messages_pass_both_ways(void **state)
 			advance_receives(&flows[i]);
 		}
 		for (int i = 0; i < 2; i++)
-			pair.transport->progress(pair.ends[i].conduit);
+			pair.transport->progress(pair.ends[i].endpoint);
 		assert_false(collet_deadline_passed(deadline));
 	}
 	for (unsigned i = 0; i < directions; i++)
@@ -234,15 +234,15 @@ static void sends_wait_for_their_receives(void **state)
 		pattern_fill(from + i * BYTES, BYTES, i);
 		sends[i] = transfer_of(i, from + i * BYTES, BYTES);
 		post_send(&pair.ends[0], &sends[i]);
-		pair.transport->progress(pair.ends[0].conduit);
+		pair.transport->progress(pair.ends[0].endpoint);
 	}
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct collet_transfer receive = transfer_of(i, into, BYTES);
 		post_recv(&pair.ends[1], &receive);
-		assert_true(pair_settle(&pair, &receive));
+		assert_true(pair_complete(&pair, &receive));
 		assert_int_equal(receive.status, COLLET_OK);
 		assert_true(pattern_is(into, BYTES, i));
-		assert_true(pair_settle(&pair, &sends[i]));
+		assert_true(pair_complete(&pair, &sends[i]));
 		for (uint64_t later = i + 1; later < COUNT; later++)  /* sends complete in posting order */
 			assert_false(sends[later].status == COLLET_OK && sends[later - 1].status != COLLET_OK);
 	}
@@ -271,15 +271,15 @@ static void views_are_released_in_any_order(void **state)
 			post_send(&pair.ends[0], &sends[i]);
 		}
 		for (unsigned i = 0; i < COUNT; i++)
-			assert_true(pair_settle(&pair, &receives[i]));
+			assert_true(pair_complete(&pair, &receives[i]));
 		for (unsigned i = 0; i < COUNT; i++) {
 			const unsigned which = orders[round % 4][i];
 			assert_int_equal(receives[which].status, COLLET_OK);
 			assert_true(pattern_is(receives[which].view, BYTES - which, round * COUNT + which));
-			pair.transport->release_view(pair.ends[1].conduit, &receives[which]);
+			pair.transport->release_view(pair.ends[1].endpoint, &receives[which]);
 		}
 		for (unsigned i = 0; i < COUNT; i++)
-			assert_true(pair_settle(&pair, &sends[i]) && sends[i].status == COLLET_OK);
+			assert_true(pair_complete(&pair, &sends[i]) && sends[i].status == COLLET_OK);
 	}
 	pair_close(&pair);
 }
@@ -290,7 +290,7 @@ static void peek_shows_the_next_message(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
-	struct collet_endpoint *receiver = pair.ends[1].conduit;
+	struct collet_endpoint *receiver = pair.ends[1].endpoint;
 	struct collet_message message;
 	uint8_t from[300], into[300];
 	assert_false(pair.transport->peek(receiver, &message));
@@ -303,7 +303,7 @@ static void peek_shows_the_next_message(void **state)
 		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
 		while (!pair.transport->peek(receiver, &message)) {
 			if (send.status == COLLET_PENDING)
-				pair.transport->progress(pair.ends[0].conduit);
+				pair.transport->progress(pair.ends[0].endpoint);
 			assert_false(collet_deadline_passed(deadline));
 		}
 		for (int again = 0; again < 2; again++) {
@@ -315,7 +315,7 @@ static void peek_shows_the_next_message(void **state)
 		if (!pair.single)
 			assert_false(pair.transport->arm(receiver));  /* a message has come */
 		post_recv(&pair.ends[1], &receive);
-		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 		assert_int_equal(receive.status, COLLET_OK);
 		assert_true(pattern_is(into, bytes, round));
 		assert_false(pair.transport->peek(receiver, &message));
@@ -329,7 +329,7 @@ static void is_recv_ready_sees_each_message(void **state)
 	static const size_t sizes[] = { 0, 4, 300, 5000, 40000, 300000 };
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
-	struct collet_endpoint *receiver = pair.ends[1].conduit;
+	struct collet_endpoint *receiver = pair.ends[1].endpoint;
 	if (!pair.transport->is_recv_ready) {
 		pair_close(&pair);
 		skip();
@@ -346,11 +346,11 @@ static void is_recv_ready_sees_each_message(void **state)
 		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
 		while (!pair.transport->is_recv_ready(receiver, bytes)) {
 			if (send.status == COLLET_PENDING)
-				pair.transport->progress(pair.ends[0].conduit);
+				pair.transport->progress(pair.ends[0].endpoint);
 			assert_false(collet_deadline_passed(deadline));
 		}
 		post_recv(&pair.ends[1], &receive);
-		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 		assert_int_equal(receive.status, wrong ? COLLET_ERR_MISMATCH : COLLET_OK);
 		assert_true(wrong || pattern_is(into, bytes, round));
 	}
@@ -367,7 +367,7 @@ static void a_try_completes_or_changes_nothing(void **state)
 	enum { ROUNDS = 6 * sizeof(sizes) / sizeof(sizes[0]), MOST = 40000 };
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
-	struct collet_endpoint *sender = pair.ends[0].conduit, *receiver = pair.ends[1].conduit;
+	struct collet_endpoint *sender = pair.ends[0].endpoint, *receiver = pair.ends[1].endpoint;
 	const struct collet_transport *transport = pair.transport;
 	if (!transport->try_send) {
 		assert_null(transport->try_recv);
@@ -402,12 +402,12 @@ static void a_try_completes_or_changes_nothing(void **state)
 				assert_int_equal(into[i], 0);
 			post_recv(&pair.ends[1], &receive);
 		}
-		assert_true(pair_settle(&pair, &receive));
+		assert_true(pair_complete(&pair, &receive));
 		assert_int_equal(receive.status, wrong ? COLLET_ERR_MISMATCH : COLLET_OK);
 		assert_true(wrong || pattern_is(view ? receive.view : into, bytes, round));
 		if (view && !wrong)
 			transport->release_view(receiver, &receive);
-		assert_true(pair_settle(&pair, &send));
+		assert_true(pair_complete(&pair, &send));
 	}
 	free(from);
 	free(into);
@@ -446,11 +446,11 @@ static void a_mismatch_touches_nothing(void **state)
 			post_send(&pair.ends[0], &send);
 			if (!receive_first)
 				post_recv(&pair.ends[1], &receive);
-			assert_true(pair_settle(&pair, &receive));
+			assert_true(pair_complete(&pair, &receive));
 			assert_int_equal(receive.status, COLLET_ERR_MISMATCH);
 			assert_memory_equal(&receive.message, &rows[row].sent, sizeof(receive.message));
 			assert_memory_equal(into, untouched, 500000);
-			assert_int_equal(pair.ends[1].conduit->status, COLLET_OK);
+			assert_int_equal(pair.ends[1].endpoint->status, COLLET_OK);
 
 			/* Only that receive is a mismatch: the next one matches. */
 			struct collet_transfer next_send = transfer_of(3, from, 64),
@@ -458,8 +458,8 @@ static void a_mismatch_touches_nothing(void **state)
 			pattern_fill(from, 64, row);
 			post_send(&pair.ends[0], &next_send);
 			post_recv(&pair.ends[1], &next_receive);
-			assert_true(pair_settle(&pair, &next_receive) && pair_settle(&pair, &next_send) &&
-				    pair_settle(&pair, &send));
+			assert_true(pair_complete(&pair, &next_receive) && pair_complete(&pair, &next_send) &&
+				    pair_complete(&pair, &send));
 			assert_int_equal(next_receive.status, COLLET_OK);
 			assert_true(pattern_is(into, 64, row));
 			free(from);
@@ -476,15 +476,15 @@ static void statistics_count(void **state)
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
 	uint8_t from[BYTES] = { 1 }, into[BYTES];
-	const struct collet_endpoint_stats before[2] = { pair.ends[0].conduit->stats, pair.ends[1].conduit->stats };
+	const struct collet_endpoint_stats before[2] = { pair.ends[0].endpoint->stats, pair.ends[1].endpoint->stats };
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct collet_transfer send = transfer_of(i, from, BYTES), receive = transfer_of(i, into, BYTES);
 		post_send(&pair.ends[0], &send);
 		post_recv(&pair.ends[1], &receive);
-		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 	}
-	const struct collet_endpoint_stats *sender = &pair.ends[0].conduit->stats,
-					  *receiver = &pair.ends[1].conduit->stats;
+	const struct collet_endpoint_stats *sender = &pair.ends[0].endpoint->stats,
+					  *receiver = &pair.ends[1].endpoint->stats;
 	assert_int_equal(sender->messages_sent - before[0].messages_sent, COUNT);
 	assert_int_equal(sender->bytes_sent - before[0].bytes_sent, COUNT * BYTES);
 	assert_int_equal(receiver->messages_received - before[1].messages_received, COUNT);
@@ -493,7 +493,7 @@ static void statistics_count(void **state)
 	/* An idle endpoint makes no system calls. */
 	const uint64_t calls = receiver->system_calls;
 	for (int i = 0; i < 100; i++)
-		assert_int_equal(pair.transport->progress(pair.ends[1].conduit), 0);
+		assert_int_equal(pair.transport->progress(pair.ends[1].endpoint), 0);
 	assert_int_equal(receiver->system_calls, calls);
 	pair_close(&pair);
 }

@@ -51,7 +51,7 @@ static const char *send_one(struct worker *worker, uint64_t sequence)
 	struct collet_transfer send = transfer_of(sequence, worker->out, worker->bytes);
 	pattern_fill(worker->out, worker->bytes, sequence);
 	spin_randomly(&worker->jitter);
-	end->conduit->transport->post_send(end->conduit, &send);
+	end->endpoint->transport->post_send(end->endpoint, &send);
 	if (!worker->complete(end, &send))
 		return "a send did not complete in time";
 	return send.status == COLLET_OK ? NULL : last_error(worker);
@@ -61,7 +61,7 @@ static const char *receive_one(struct worker *worker, uint64_t sequence)
 {
 	struct end *end = worker->end;
 	struct collet_transfer receive = transfer_of(sequence, worker->in, worker->bytes);
-	end->conduit->transport->post_recv(end->conduit, &receive);
+	end->endpoint->transport->post_recv(end->endpoint, &receive);
 	if (!worker->complete(end, &receive))
 		return "a receive did not complete in time: a wake-up was lost";
 	if (receive.status != COLLET_OK)
@@ -93,8 +93,8 @@ static void *exchange(void *argument)
 		struct collet_transfer receive = transfer_of(round, worker->in, worker->bytes);
 		receive.flags = round % 2 ? COLLET_TRANSFER_VIEW : 0;
 		pattern_fill(worker->out, worker->bytes, round);
-		end->conduit->transport->post_recv(end->conduit, &receive);
-		end->conduit->transport->post_send(end->conduit, &send);
+		end->endpoint->transport->post_recv(end->endpoint, &receive);
+		end->endpoint->transport->post_send(end->endpoint, &send);
 		if (!worker->complete(end, &receive))
 			worker->failure = "a receive did not complete in time";
 		else if (receive.status != COLLET_OK)
@@ -104,7 +104,7 @@ static void *exchange(void *argument)
 		/* Release first: the view may be of the peer's own memory, and its send waits for this end as ours does
 		 * for it. */
 		if (receive.flags)
-			end->conduit->transport->release_view(end->conduit, &receive);
+			end->endpoint->transport->release_view(end->endpoint, &receive);
 		if (!worker->failure && !worker->complete(end, &send))
 			worker->failure = "a send did not complete in time";
 		else if (!worker->failure && send.status != COLLET_OK)
@@ -170,7 +170,7 @@ static void threads_talk(void **state)
 	pthread_t threads[2];
 	for (int i = 0; i < 2; i++) {
 		workers[i] = (struct worker){ .end = &pair.ends[i],
-			.complete = row->asleep ? end_settle_asleep : end_settle,
+			.complete = row->asleep ? end_complete_asleep : end_complete,
 			.rounds = rounds_of(this),
 			.bytes = row->bytes,
 			.first = i == 0,

@@ -67,16 +67,16 @@ static void open_transport(struct pair *pair, struct end *end)
 	const struct collet_device_config config = {
 		.services = &collet_transport_services,
 		.log = &end->log,
-		.self = &end->card,
+		.self = &end->peer_info,
 		.arena = end->arena,
 		.wake = &end->wake,
 		.job_id = 1,
 	};
-	const collet_status status = collet_transports_open(&end->set, pair->name, &config, &end->card);
+	const collet_status status = collet_transports_open(&end->set, pair->name, &config, &end->peer_info);
 	if (status != COLLET_OK)
 		print_error("%s\n", collet_last_error());
 	assert_int_equal(status, COLLET_OK);
-	end->offer = collet_transports_find(&end->set, pair->name, NULL);
+	end->instance = collet_transports_find(&end->set, pair->name, NULL);
 }
 
 void pair_connect(struct pair *pair, const char *name, bool processes)
@@ -84,26 +84,27 @@ void pair_connect(struct pair *pair, const char *name, bool processes)
 	pair->name = name;
 	for (uint32_t i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
-		*end = (struct end){ .card = { .rank = FIRST_RANK + i,
+		*end = (struct end){ .peer_info = { .rank = FIRST_RANK + i,
 					    .pid = (uint32_t)getpid() + (processes ? i : 0),
 					    .host_id = 1,
 					    .process_id = processes ? i : 0,
 					    .uid = getuid(),
 					    .family = AF_INET,
 					    .usable_cores = 2 } };
-		strcpy(end->card.host, i ? "beta" : "alpha");
+		strcpy(end->peer_info.host, i ? "beta" : "alpha");
 		make_wake(&end->wake);
 	}
 	/* Opened only to fill in the peer infos and to query the transport: the processes of the ends are not known
 	 * here. */
 	for (int i = 0; i < 2; i++)
 		open_transport(pair, &pair->ends[i]);
-	const struct collet_transport_instance *instance = pair->ends[0].offer;
+	const struct collet_transport_instance *instance = pair->ends[0].instance;
 	const bool local = instance->transport->caps & COLLET_CAP_LOCAL;
-	pair->single = !collet_transport_instance_reaches(instance, &pair->ends[0].card, &pair->ends[1].card);
+	pair->single = !collet_transport_instance_reaches(instance, &pair->ends[0].peer_info, &pair->ends[1].peer_info);
 	pair->sockets[0] = pair->sockets[1] = -1;
 	if (pair->single)
-		assert_true(collet_transport_instance_reaches(instance, &pair->ends[0].card, &pair->ends[0].card));
+		assert_true(collet_transport_instance_reaches(
+			instance, &pair->ends[0].peer_info, &pair->ends[0].peer_info));
 	for (int i = 0; i < 2; i++)
 		collet_transports_close(&pair->ends[i].set, false);
 	if (pair->single)
@@ -118,10 +119,10 @@ void pair_begin(struct pair *pair, int which)
 {
 	struct end *end = &pair->ends[which];
 	open_transport(pair, end);
-	pair->transport = end->offer->transport;
+	pair->transport = end->instance->transport;
 	const struct collet_endpoint_config config = {
-		.self = &end->card,
-		.peer = pair->single ? &end->card : &pair->ends[!which].card,
+		.self = &end->peer_info,
+		.peer = pair->single ? &end->peer_info : &pair->ends[!which].peer_info,
 		.channel = 3,
 		.dialed = which == 0,
 		.socket = pair->sockets[which],
@@ -129,16 +130,16 @@ void pair_begin(struct pair *pair, int which)
 		.arena = end->arena,
 		.log = &end->log,
 		.services = &collet_transport_services,
-		.device = end->offer->device,
+		.device = end->instance->device,
 	};
 	const size_t bytes = (pair->transport->endpoint_bytes + 63) / 64 * 64;
-	end->conduit = aligned_alloc(64, bytes);
-	memset(end->conduit, 0, bytes);
-	end->conduit->transport = pair->transport;
-	end->conduit->peer = config.peer->rank;
-	end->conduit->channel = config.channel;
+	end->endpoint = aligned_alloc(64, bytes);
+	memset(end->endpoint, 0, bytes);
+	end->endpoint->transport = pair->transport;
+	end->endpoint->peer = config.peer->rank;
+	end->endpoint->channel = config.channel;
 	pair->sockets[which] = -1;
-	const collet_status status = pair->transport->open(end->conduit, &config);
+	const collet_status status = pair->transport->open(end->endpoint, &config);
 	if (status != COLLET_OK)
 		print_error("open: %s\n", collet_last_error());
 	assert_int_equal(status, COLLET_OK);
@@ -149,9 +150,9 @@ collet_status pair_await(struct pair *pair, int which)
 	collet_status status = COLLET_PENDING;
 	for (const int64_t deadline = collet_deadline_after(patience_ns); status == COLLET_PENDING;) {
 		struct end *other = &pair->ends[!which];
-		if (other->conduit && !pair->single)
-			(void)other->conduit->transport->open_progress(other->conduit);
-		status = pair->transport->open_progress(pair->ends[which].conduit);
+		if (other->endpoint && !pair->single)
+			(void)other->endpoint->transport->open_progress(other->endpoint);
+		status = pair->transport->open_progress(pair->ends[which].endpoint);
 		if (status == COLLET_PENDING && collet_deadline_passed(deadline))
 			return COLLET_ERR_TIMEOUT;
 	}
@@ -163,14 +164,14 @@ void pair_open(struct pair *pair, const char *name)
 	pair_connect(pair, name, false);
 	pair_begin(pair, 0);
 	if (pair->single)
-		pair->ends[1].conduit = pair->ends[0].conduit;
+		pair->ends[1].endpoint = pair->ends[0].endpoint;
 	else
 		pair_begin(pair, 1);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pair_await(pair, i), COLLET_OK);
 	for (int i = 0; i < 2; i++) {
-		const struct collet_endpoint *endpoint = pair->ends[i].conduit;
-		assert_ptr_equal(endpoint->transport, pair->ends[pair->single ? 0 : i].offer->transport);
+		const struct collet_endpoint *endpoint = pair->ends[i].endpoint;
+		assert_ptr_equal(endpoint->transport, pair->ends[pair->single ? 0 : i].instance->transport);
 		assert_int_equal(endpoint->status, COLLET_OK);
 		assert_int_equal(endpoint->peer, pair->single ? FIRST_RANK : FIRST_RANK + !i);
 		assert_int_equal(endpoint->channel, 3);
@@ -182,9 +183,9 @@ void pair_close(struct pair *pair)
 {
 	for (int i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
-		if (end->conduit && !(i == 1 && pair->single)) {
-			pair->transport->close(end->conduit);
-			free(end->conduit);
+		if (end->endpoint && !(i == 1 && pair->single)) {
+			pair->transport->close(end->endpoint);
+			free(end->endpoint);
 		}
 		collet_transports_close(&end->set, false);
 		if (pair->sockets[i] >= 0)
@@ -195,22 +196,22 @@ void pair_close(struct pair *pair)
 	*pair = (struct pair){ 0 };
 }
 
-bool pair_settle(struct pair *pair, const struct collet_transfer *transfer)
+bool pair_complete(struct pair *pair, const struct collet_transfer *transfer)
 {
 	for (const int64_t deadline = collet_deadline_after(patience_ns); transfer->status == COLLET_PENDING;) {
 		for (int i = 0; i < 2; i++)
-			if (pair->ends[i].conduit && pair->ends[i].conduit->posted)
-				pair->transport->progress(pair->ends[i].conduit);
+			if (pair->ends[i].endpoint && pair->ends[i].endpoint->posted)
+				pair->transport->progress(pair->ends[i].endpoint);
 		if (collet_deadline_passed(deadline))
 			return false;
 	}
 	return true;
 }
 
-bool end_settle(struct end *end, const struct collet_transfer *transfer)
+bool end_complete(struct end *end, const struct collet_transfer *transfer)
 {
 	for (const int64_t deadline = collet_deadline_after(patience_ns); transfer->status == COLLET_PENDING;) {
-		if (end->conduit->transport->progress(end->conduit) == 0)
+		if (end->endpoint->transport->progress(end->endpoint) == 0)
 			sched_yield();
 		if (collet_deadline_passed(deadline))
 			return false;
@@ -229,16 +230,16 @@ static void sleep_once(struct collet_wake *wake, int64_t deadline)
 	}
 }
 
-bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer)
+bool end_complete_asleep(struct end *end, const struct collet_transfer *transfer)
 {
-	const struct collet_transport *transport = end->conduit->transport;
+	const struct collet_transport *transport = end->endpoint->transport;
 	for (const int64_t deadline = collet_deadline_after(patience_ns); transfer->status == COLLET_PENDING;) {
-		transport->progress(end->conduit);
+		transport->progress(end->endpoint);
 		if (transfer->status != COLLET_PENDING)
 			break;
-		if (transport->arm(end->conduit))
+		if (transport->arm(end->endpoint))
 			sleep_once(&end->wake, deadline);
-		transport->disarm(end->conduit);
+		transport->disarm(end->endpoint);
 		if (collet_deadline_passed(deadline))
 			return false;
 	}
@@ -247,15 +248,15 @@ bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer)
 
 bool end_peek(struct end *end, struct collet_message *message, bool asleep)
 {
-	const struct collet_transport *transport = end->conduit->transport;
-	for (const int64_t deadline = collet_deadline_after(patience_ns); !transport->peek(end->conduit, message);) {
-		if (end->conduit->status != COLLET_OK || collet_deadline_passed(deadline))
+	const struct collet_transport *transport = end->endpoint->transport;
+	for (const int64_t deadline = collet_deadline_after(patience_ns); !transport->peek(end->endpoint, message);) {
+		if (end->endpoint->status != COLLET_OK || collet_deadline_passed(deadline))
 			return false;
 		if (!asleep)
 			continue;
-		if (transport->arm(end->conduit))
+		if (transport->arm(end->endpoint))
 			sleep_once(&end->wake, deadline);
-		transport->disarm(end->conduit);
+		transport->disarm(end->endpoint);
 	}
 	return true;
 }

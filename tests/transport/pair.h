@@ -6,13 +6,13 @@
 #include "transport/registry.h"
 
 struct end {
-	struct collet_peer_info card;
+	struct collet_peer_info peer_info;
 	struct collet_transport_set set;  /* the tested transport, and self; from pair_begin() on */
-	const struct collet_transport_instance *offer;
+	const struct collet_transport_instance *instance;
 	struct collet_wake wake;
 	struct collet_log log;
 	struct collet_arena *arena;  /* NULL, or set between pair_connect() and pair_begin() */
-	struct collet_endpoint *conduit;
+	struct collet_endpoint *endpoint;
 };
 
 struct pair {
@@ -41,11 +41,11 @@ void pair_open(struct pair *pair, const char *name);
 void pair_close(struct pair *pair);
 
 /* Calls progress() on the ends open here until the transfer has completed. False after 20 s. */
-bool pair_settle(struct pair *pair, const struct collet_transfer *transfer);
+bool pair_complete(struct pair *pair, const struct collet_transfer *transfer);
 /* Does the same for one end only. */
-bool end_settle(struct end *end, const struct collet_transfer *transfer);
+bool end_complete(struct end *end, const struct collet_transfer *transfer);
 /* Does the same asleep. It never spins, so a lost wake-up is a failure. */
-bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer);
+bool end_complete_asleep(struct end *end, const struct collet_transfer *transfer);
 /* Peeks until there is a message, or the endpoint has ended: then returns false. */
 bool end_peek(struct end *end, struct collet_message *message, bool asleep);
 

@@ -13,7 +13,7 @@ void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arena
 	*pair = (struct pair){ 0 };
 	pair_connect(pair, "shm", processes);
 	for (int i = 0; i < 2; i++) {
-		pair->ends[i].card.pid = (uint32_t)getpid();
+		pair->ends[i].peer_info.pid = (uint32_t)getpid();
 		if (arenas) {
 			assert_int_equal(collet_arena_init(&arenas[i], ARENA_BYTES), COLLET_OK);
 			pair->ends[i].arena = &arenas[i];

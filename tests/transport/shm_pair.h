@@ -15,7 +15,7 @@ static const struct collet_transport *const shm = &collet_shm_transport;
 
 static inline struct shm_endpoint *inside(struct pair *pair, int which)
 {
-	return (struct shm_endpoint *)pair->ends[which].conduit;
+	return (struct shm_endpoint *)pair->ends[which].endpoint;
 }
 
 /* Opens both ends, as threads of this process or as if they were two processes. arenas: two arenas to initialize, or

@@ -115,17 +115,17 @@ static void each_size_uses_its_protocol(void **state)
 			struct collet_transfer send = transfer_of(1, data, bytes);
 			struct collet_transfer receive = view ? view_of(1, into, bytes) : transfer_of(1, into, bytes);
 			send.flags = rows[row].flags;
-			shm->post_send(pair.ends[0].conduit, &send);
+			shm->post_send(pair.ends[0].endpoint, &send);
 			assert_int_equal(inside(&pair, 0)->tokens_borrowed, shm_is_borrowed(rows[row].protocol));
 			assert_int_equal(inside(&pair, 0)->out_bulk_used != 0, rows[row].protocol == SHM_BULK);
-			const uint64_t calls = pair.ends[1].conduit->stats.system_calls;
-			shm->post_recv(pair.ends[1].conduit, &receive);
-			assert_true(pair_settle(&pair, &receive));
+			const uint64_t calls = pair.ends[1].endpoint->stats.system_calls;
+			shm->post_recv(pair.ends[1].endpoint, &receive);
+			assert_true(pair_complete(&pair, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_int_equal(inside(&pair, 1)->in_next, rows[row].cells);
 			const uint64_t reads =
 				rows[row].protocol == SHM_CMA ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
-			assert_int_equal(pair.ends[1].conduit->stats.system_calls - calls, reads);
+			assert_int_equal(pair.ends[1].endpoint->stats.system_calls - calls, reads);
 			assert_true(pattern_is(view ? receive.view : into, bytes, row));
 			if (view) {
 				const bool stays = rows[row].protocol == SHM_ARENA ||
@@ -136,12 +136,12 @@ static void each_size_uses_its_protocol(void **state)
 					 * released before release_view(). */
 					const size_t offset = (size_t)((unsigned char *)memory - arenas[0].base);
 					assert_ptr_equal(receive.view, inside(&pair, 1)->peer_arena->base + offset);
-					shm->progress(pair.ends[0].conduit);
+					shm->progress(pair.ends[0].endpoint);
 					assert_int_equal(send.status, COLLET_PENDING);
 				}
-				shm->release_view(pair.ends[1].conduit, &receive);
+				shm->release_view(pair.ends[1].endpoint, &receive);
 			}
-			assert_true(pair_settle(&pair, &send) && send.status == COLLET_OK);
+			assert_true(pair_complete(&pair, &send) && send.status == COLLET_OK);
 			free(from);
 			free(into);
 			pair_close(&pair);
@@ -178,17 +178,17 @@ static void borrowed_messages_are_read_by_progress(void **state)
 			send[i] = transfer_of(1, data[i], bytes);
 			receive[i] = transfer_of(1, into[i], bytes);
 			if (i == 1)
-				shm->post_recv(pair.ends[1].conduit, &receive[1]);
-			shm->post_send(pair.ends[i].conduit, &send[i]);
+				shm->post_recv(pair.ends[1].endpoint, &receive[1]);
+			shm->post_send(pair.ends[i].endpoint, &send[i]);
 		}
-		shm->post_recv(pair.ends[0].conduit, &receive[0]);
+		shm->post_recv(pair.ends[0].endpoint, &receive[0]);
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(receive[i].status, COLLET_PENDING);
 			assert_int_equal(((unsigned char *)into[i])[bytes - 1], 0x5a);
-			assert_false(shm->arm(pair.ends[i].conduit));
+			assert_false(shm->arm(pair.ends[i].endpoint));
 		}
 		for (int i = 0; i < 2; i++)
-			assert_true(pair_settle(&pair, &receive[i]) && pair_settle(&pair, &send[i]));
+			assert_true(pair_complete(&pair, &receive[i]) && pair_complete(&pair, &send[i]));
 		for (int i = 0; i < 2; i++) {
 			assert_true(pattern_is(into[i], bytes, (unsigned)!i));
 			free(into[i]);
@@ -240,17 +240,17 @@ static void cached_bytes_are_put(void **state)
 			send.flags = COLLET_TRANSFER_IN_CACHE;
 			receive.flags = rows[row].views ? COLLET_TRANSFER_VIEW : 0;
 			pattern_fill(from, bytes, round);
-			shm->post_recv(pair.ends[1].conduit, &small);
+			shm->post_recv(pair.ends[1].endpoint, &small);
 			if (!rows[row].late)
-				shm->post_recv(pair.ends[1].conduit, &receive);
-			shm->post_send(pair.ends[0].conduit, &small_send);
-			shm->post_send(pair.ends[0].conduit, &send);
+				shm->post_recv(pair.ends[1].endpoint, &receive);
+			shm->post_send(pair.ends[0].endpoint, &small_send);
+			shm->post_send(pair.ends[0].endpoint, &send);
 			const bool there = pattern_is(into, bytes, round);
 			if (there != rows[row].pushed || (there && send.status != COLLET_OK))
 				fail_msg("%s: %s", rows[row].what, there ? "pushed" : "not pushed");
 			if (rows[row].late)
-				shm->post_recv(pair.ends[1].conduit, &receive);
-			assert_true(pair_settle(&pair, &small) && pair_settle(&pair, &receive));
+				shm->post_recv(pair.ends[1].endpoint, &receive);
+			assert_true(pair_complete(&pair, &small) && pair_complete(&pair, &receive));
 			assert_int_equal(small_into, small_from);
 			assert_int_equal(receive.status, rows[row].other ? COLLET_ERR_MISMATCH : COLLET_OK);
 			if (rows[row].other) {
@@ -259,8 +259,8 @@ static void cached_bytes_are_put(void **state)
 			}
 			assert_true(pattern_is(rows[row].views ? receive.view : into, bytes, round));
 			if (rows[row].views)
-				shm->release_view(pair.ends[1].conduit, &receive);
-			if (!pair_settle(&pair, &send) || send.status != COLLET_OK)
+				shm->release_view(pair.ends[1].endpoint, &receive);
+			if (!pair_complete(&pair, &send) || send.status != COLLET_OK)
 				fail_msg("%s: sent: %s", rows[row].what, collet_status_name(send.status));
 			if (rows[row].late)
 				memset(into, 0x5a, bytes);
@@ -287,11 +287,11 @@ static void a_closed_peer_is_not_written_to(void **state)
 	send.flags = COLLET_TRANSFER_IN_CACHE;
 	memset(into, 0x5a, bytes);
 	pattern_fill(from, bytes, 1);
-	shm->post_recv(pair.ends[1].conduit, &receive);
-	shm->close(pair.ends[1].conduit);
+	shm->post_recv(pair.ends[1].endpoint, &receive);
+	shm->close(pair.ends[1].endpoint);
 	assert_int_equal(receive.status, COLLET_CANCELLED);
-	shm->post_send(pair.ends[0].conduit, &send);
-	assert_true(end_settle(&pair.ends[0], &send));
+	shm->post_send(pair.ends[0].endpoint, &send);
+	assert_true(end_complete(&pair.ends[0], &send));
 	assert_int_equal(send.status, COLLET_ERR_PEER_LOST);
 	assert_true(((unsigned char *)into)[0] == 0x5a && ((unsigned char *)into)[bytes - 1] == 0x5a);
 	free(from);
@@ -330,9 +330,9 @@ static void an_endpoint_takes_its_stated_memory(void **state)
 	for (unsigned i = 0; i < 100; i++) {
 		struct collet_transfer send = transfer_of(i, from, sizeof(from));
 		struct collet_transfer receive = transfer_of(i, into, sizeof(into));
-		shm->post_send(pair.ends[i % 2].conduit, &send);
-		shm->post_recv(pair.ends[!(i % 2)].conduit, &receive);
-		assert_true(pair_settle(&pair, &send) && pair_settle(&pair, &receive));
+		shm->post_send(pair.ends[i % 2].endpoint, &send);
+		shm->post_recv(pair.ends[!(i % 2)].endpoint, &receive);
+		assert_true(pair_complete(&pair, &send) && pair_complete(&pair, &receive));
 	}
 	assert_int_equal(mincore(inside(&pair, 0)->region, SHM_REGION_BYTES, resident), 0);
 	touched = 0;
@@ -398,19 +398,19 @@ static void fill_both_ways(bool oversubscribed)
 		for (unsigned i = 0; i < 2 * COUNT; i++) {
 			pattern_fill(from + i * bytes, bytes, i);
 			sends[i] = transfer_of(i / 2, from + i * bytes, bytes);
-			shm->post_send(pair.ends[i % 2].conduit, &sends[i]);
+			shm->post_send(pair.ends[i % 2].endpoint, &sends[i]);
 		}
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(inside(&pair, i)->out_next, cells_until_full(bytes, oversubscribed));
-			assert_true(shm->arm(pair.ends[i].conduit));  /* nothing to do until the peer makes room */
-			shm->disarm(pair.ends[i].conduit);
+			assert_true(shm->arm(pair.ends[i].endpoint)); /* nothing to do until the peer makes room */
+			shm->disarm(pair.ends[i].endpoint);
 		}
 		for (unsigned i = 0; i < 2 * COUNT; i++) {
 			receives[i] = transfer_of(i / 2, into + i * bytes, bytes);
-			shm->post_recv(pair.ends[!(i % 2)].conduit, &receives[i]);
+			shm->post_recv(pair.ends[!(i % 2)].endpoint, &receives[i]);
 		}
 		for (unsigned i = 0; i < 2 * COUNT; i++) {
-			assert_true(pair_settle(&pair, &receives[i]) && pair_settle(&pair, &sends[i]));
+			assert_true(pair_complete(&pair, &receives[i]) && pair_complete(&pair, &sends[i]));
 			assert_true(receives[i].status == COLLET_OK && sends[i].status == COLLET_OK);
 			assert_true(pattern_is(into + i * bytes, bytes, i));
 		}
@@ -445,9 +445,9 @@ static void hold_views(bool oversubscribed)
 		pattern_fill(from, bytes, i);
 		into[i] = malloc(bytes);
 		views[i] = view_of(i, into[i], bytes);
-		shm->post_send(pair.ends[0].conduit, &send);
-		shm->post_recv(pair.ends[1].conduit, &views[i]);
-		assert_true(pair_settle(&pair, &send) && pair_settle(&pair, &views[i]));
+		shm->post_send(pair.ends[0].endpoint, &send);
+		shm->post_recv(pair.ends[1].endpoint, &views[i]);
+		assert_true(pair_complete(&pair, &send) && pair_complete(&pair, &views[i]));
 		assert_true(send.status == COLLET_OK && views[i].status == COLLET_OK);
 	}
 	unsigned pinned = 0;
@@ -455,7 +455,7 @@ static void hold_views(bool oversubscribed)
 		const unsigned which = (i * 77 + 13) % VIEWS;
 		assert_true(pattern_is(views[which].view, views[which].message.bytes, which));
 		pinned += views[which].view != into[which];
-		shm->release_view(pair.ends[1].conduit, &views[which]);
+		shm->release_view(pair.ends[1].endpoint, &views[which]);
 		free(into[which]);
 	}
 	assert_true(pinned > 0);
@@ -502,11 +502,11 @@ static void long_messages_use_the_wanted_protocol(void **state)
 			send.flags = rows[row].flags;
 			inside(&pair, 0)->cma_classes[0] = i == 1;
 			pattern_fill(from, bytes, i);
-			shm->post_send(pair.ends[0].conduit, &send);
+			shm->post_send(pair.ends[0].endpoint, &send);
 			if ((inside(&pair, 0)->tokens_borrowed != 0) != (i == 1 && rows[row].read))
 				fail_msg("%s: message %u%s", rows[row].what, i, at < ROWS ? "" : ", crowded");
-			shm->post_recv(pair.ends[1].conduit, &receive);
-			assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+			shm->post_recv(pair.ends[1].endpoint, &receive);
+			assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 			assert_true(receive.status == COLLET_OK && send.status == COLLET_OK);
 			assert_true(pattern_is(into, bytes, i));
 		}
@@ -553,16 +553,16 @@ static void nothing_is_left(void **state)
 				pair_connect(&pair, "shm", processes);
 				for (int i = 0; i < 2; i++) {
 					assert_int_equal(collet_arena_init(&arenas[i], ARENA_BYTES), COLLET_OK);
-					pair.ends[i].card.pid = (uint32_t)getpid();
+					pair.ends[i].peer_info.pid = (uint32_t)getpid();
 					pair.ends[i].arena = &arenas[i];
 					pair_begin(&pair, i);
 				}
 				for (unsigned i = 0; i < steps; i++)
-					(void)shm->open_progress(pair.ends[i % 2].conduit);
-				shm->close(pair.ends[first].conduit);
-				(void)shm->open_progress(pair.ends[!first].conduit);
-				(void)shm->open_progress(pair.ends[!first].conduit);
-				shm->close(pair.ends[!first].conduit);
+					(void)shm->open_progress(pair.ends[i % 2].endpoint);
+				shm->close(pair.ends[first].endpoint);
+				(void)shm->open_progress(pair.ends[!first].endpoint);
+				(void)shm->open_progress(pair.ends[!first].endpoint);
+				shm->close(pair.ends[!first].endpoint);
 				pair_close(&pair);
 				collet_arena_deinit(&arenas[0]);
 				collet_arena_deinit(&arenas[1]);

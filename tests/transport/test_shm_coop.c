@@ -37,7 +37,7 @@ static void post_borrowed_with(struct batch *batch, size_t bytes, bool unaligned
 	batch->send[i] = transfer_of(i, from, bytes);
 	batch->send[i].flags = flags;
 	batch->receive[i] = transfer_of(i, into, bytes);
-	shm->post_send(batch->pair.ends[0].conduit, &batch->send[i]);
+	shm->post_send(batch->pair.ends[0].endpoint, &batch->send[i]);
 	assert_int_equal(batch->send[i].status, COLLET_PENDING);
 }
 
@@ -49,7 +49,7 @@ static void post_borrowed(struct batch *batch, size_t bytes)
 static void ask(struct batch *batch)
 {
 	for (unsigned i = 0; i < batch->count; i++)
-		shm->post_recv(batch->pair.ends[1].conduit, &batch->receive[i]);
+		shm->post_recv(batch->pair.ends[1].endpoint, &batch->receive[i]);
 }
 
 static void begin(struct batch *batch, bool processes)
@@ -63,11 +63,11 @@ static void check_arrival(struct batch *batch)
 {
 	for (unsigned i = 0; i < batch->count; i++) {
 		const size_t bytes = batch->receive[i].message.bytes;
-		assert_true(pair_settle(&batch->pair, &batch->receive[i]));
+		assert_true(pair_complete(&batch->pair, &batch->receive[i]));
 		assert_int_equal(batch->receive[i].status, COLLET_OK);
 		assert_true(pattern_is(batch->receive[i].data, bytes, i));
 		assert_int_equal(((unsigned char *)batch->receive[i].data)[bytes], 0x5a);
-		assert_true(pair_settle(&batch->pair, &batch->send[i]));
+		assert_true(pair_complete(&batch->pair, &batch->send[i]));
 		assert_int_equal(batch->send[i].status, COLLET_OK);
 	}
 }
@@ -135,13 +135,13 @@ static void an_active_sender_copies_a_part(void **state)
 				rows[row].exchange ? COLLET_TRANSFER_EXCHANGE : 0);
 		ask(&batch);
 		if (rows[row].active)
-			shm->progress(ends[0].conduit);
+			shm->progress(ends[0].endpoint);
 		for (unsigned i = 0; i < 2; i++)
 			if (rows[row].count > i && (written(&batch, i + 1) != 0) != rows[row].written[i])
 				fail_msg("%s: of message %u the sender has written %llu units", rows[row].what, i,
 					(unsigned long long)written(&batch, i + 1));
 		for (unsigned i = 0; !rows[row].active && i < rows[row].count; i++)
-			assert_true(end_settle(&ends[1], &batch.receive[i]));
+			assert_true(end_complete(&ends[1], &batch.receive[i]));
 		check_arrival(&batch);
 		end(&batch);
 	}
@@ -152,7 +152,7 @@ static void reading_comes_first(void **state)
 {
 	struct batch batch;
 	begin(&batch, true);
-	struct collet_endpoint *sender = batch.pair.ends[0].conduit, *receiver = batch.pair.ends[1].conduit;
+	struct collet_endpoint *sender = batch.pair.ends[0].endpoint, *receiver = batch.pair.ends[1].endpoint;
 	unsigned char *back = malloc(LEAST), *own = malloc(LEAST);
 	struct collet_transfer back_send = transfer_of(1, back, LEAST), back_receive = transfer_of(1, own, LEAST);
 	inside(&batch.pair, 1)->attach_min = LEAST;
@@ -167,7 +167,7 @@ static void reading_comes_first(void **state)
 	assert_int_equal(back_receive.status, COLLET_OK);
 	assert_true(pattern_is(own, LEAST, 9));
 	check_arrival(&batch);
-	assert_true(pair_settle(&batch.pair, &back_send));
+	assert_true(pair_complete(&batch.pair, &back_send));
 	end(&batch);
 	free(back);
 	free(own);
@@ -179,7 +179,7 @@ static void claimed_ranges_are_awaited(void **state)
 {
 	struct batch batch;
 	begin(&batch, true);
-	struct collet_endpoint *receiver = batch.pair.ends[1].conduit;
+	struct collet_endpoint *receiver = batch.pair.ends[1].endpoint;
 	struct shm_endpoint *sender = inside(&batch.pair, 0);
 	post_borrowed(&batch, LONG);
 	ask(&batch);
@@ -219,7 +219,7 @@ static void a_denied_write_is_reported_once(void **state)
 			for (unsigned i = 0; rows[row].fault && i < count; i++)
 				atomic_store(&shm_rtr_slot(sender->in_rtrs, i + 1)->word[4], 4096);
 			shm_log_capture_begin(&capture, &batch.pair.ends[0]);
-			shm->progress(batch.pair.ends[0].conduit);
+			shm->progress(batch.pair.ends[0].endpoint);
 			assert_true(sender->is_write_denied);
 			assert_false(collet_shm_can_coop_write(sender));
 			check_arrival(&batch);
@@ -227,7 +227,7 @@ static void a_denied_write_is_reported_once(void **state)
 			post_borrowed(&batch, LONG);
 			assert_true(
 				sender->tokens_borrowed != 0 && (sender->tokens_coop & sender->tokens_borrowed) == 0);
-			shm->post_recv(batch.pair.ends[1].conduit, &batch.receive[count]);
+			shm->post_recv(batch.pair.ends[1].endpoint, &batch.receive[count]);
 			check_arrival(&batch);
 			shm_log_capture_end(&capture);
 			const char *peer = strstr(capture.text, "rank 11 on beta");
@@ -247,11 +247,11 @@ static void only_expected_messages_are_written(void **state)
 	batch.receive[0].message.sequence++;
 	ask(&batch);
 	assert_false(collet_shm_can_coop_write(inside(&batch.pair, 0)));
-	shm->progress(batch.pair.ends[0].conduit);
-	assert_true(end_settle(&batch.pair.ends[1], &batch.receive[0]));
+	shm->progress(batch.pair.ends[0].endpoint);
+	assert_true(end_complete(&batch.pair.ends[1], &batch.receive[0]));
 	assert_int_equal(batch.receive[0].status, COLLET_ERR_MISMATCH);
 	assert_int_equal(batch.into[0][0], 0x5a);
-	assert_true(pair_settle(&batch.pair, &batch.send[0]));
+	assert_true(pair_complete(&batch.pair, &batch.send[0]));
 	end(&batch);
 }
 
@@ -263,9 +263,9 @@ static void a_closed_peer_is_not_written_to(void **state)
 		post_borrowed(&batch, LONG);
 		ask(&batch);
 		assert_true(collet_shm_can_coop_write(inside(&batch.pair, 0)));
-		shm->close(batch.pair.ends[1].conduit);
+		shm->close(batch.pair.ends[1].endpoint);
 		assert_int_equal(batch.receive[0].status, COLLET_CANCELLED);
-		assert_true(end_settle(&batch.pair.ends[0], &batch.send[0]));
+		assert_true(end_complete(&batch.pair.ends[0], &batch.send[0]));
 		assert_int_equal(batch.send[0].status, COLLET_ERR_PEER_LOST);
 		assert_true(batch.into[0][0] == 0x5a && batch.into[0][LONG - 1] == 0x5a);
 		end(&batch);

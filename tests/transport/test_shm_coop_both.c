@@ -42,22 +42,22 @@ static bool exchange(struct end *end, bool first)
 			if (both || sends) {
 				transfers[i] = transfer_of(round * BURST + i, data + i * bytes, bytes);
 				pattern_fill(data + i * bytes, bytes, round + i);
-				shm->post_send(end->conduit, &transfers[i]);
+				shm->post_send(end->endpoint, &transfers[i]);
 			}
 			if (both || !sends) {
 				unsigned char *into = data + (count + i) * bytes;
 				transfers[count + i] = transfer_of(round * BURST + i, into, bytes);
 				memset(into, 0x5a, bytes);
-				shm->post_recv(end->conduit, &transfers[count + i]);
+				shm->post_recv(end->endpoint, &transfers[count + i]);
 			}
 		}
 		for (unsigned i = 0; good && i < count; i++) {
 			if (both || !sends)
-				good = end_settle(end, &transfers[count + i]) &&
+				good = end_complete(end, &transfers[count + i]) &&
 					transfers[count + i].status == COLLET_OK &&
 					pattern_is(transfers[count + i].data, bytes, round + i);
 			if (good && (both || sends))
-				good = end_settle(end, &transfers[i]) && transfers[i].status == COLLET_OK;
+				good = end_complete(end, &transfers[i]) && transfers[i].status == COLLET_OK;
 		}
 	}
 	free(data);
@@ -106,7 +106,7 @@ static pid_t open_processes(struct pair *pair)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	close(pair->sockets[!me]);
 	pair->sockets[!me] = -1;
-	pair->ends[1].card.pid = child ? (uint32_t)child : (uint32_t)getpid();
+	pair->ends[1].peer_info.pid = child ? (uint32_t)child : (uint32_t)getpid();
 	return child;
 }
 
@@ -148,7 +148,7 @@ static int claim_and_wait(struct pair *pair, int requested, int claimed)
 	if (!begin_end(pair, 1))
 		return 1;
 	pattern_fill(from, LONG, 1);
-	shm->post_send(pair->ends[1].conduit, &send);
+	shm->post_send(pair->ends[1].endpoint, &send);
 	if (eventfd_read(requested, &value) != 0)
 		return 2;
 	struct shm_endpoint *sender = inside(pair, 1);
@@ -169,10 +169,10 @@ static void begin_claimer(struct claimer *claimer)
 	assert_true(begin_end(&claimer->pair, 0));
 	claimer->into = malloc(LONG);
 	claimer->receive = transfer_of(1, claimer->into, LONG);
-	shm->post_recv(claimer->pair.ends[0].conduit, &claimer->receive);
+	shm->post_recv(claimer->pair.ends[0].endpoint, &claimer->receive);
 	const struct shm_endpoint *receiver = inside(&claimer->pair, 0);
 	while (!receiver->incoming.is_coop && receiver->endpoint.status == COLLET_OK)
-		shm->progress(claimer->pair.ends[0].conduit);
+		shm->progress(claimer->pair.ends[0].endpoint);
 	eventfd_t value;
 	assert_int_equal(eventfd_write(claimer->requested, 1), 0);
 	assert_int_equal(eventfd_read(claimer->claimed, &value), 0);
@@ -197,11 +197,11 @@ static void a_peer_that_dies_with_a_claim_is_lost(void **state)
 		const struct shm_endpoint *receiver = inside(&claimer.pair, 0);
 		while (awaited && receiver->endpoint.status == COLLET_OK &&
 			collet_shm_coop_state(receiver) != SHM_COOP_WRITING)
-			shm->progress(end->conduit);
+			shm->progress(end->endpoint);
 		assert_int_equal(claimer.receive.status, COLLET_PENDING);
 		kill(claimer.child, SIGKILL);
 		assert_int_equal(exit_of(claimer.child), 1000 + SIGKILL);
-		assert_true(end_settle_asleep(end, &claimer.receive));
+		assert_true(end_complete_asleep(end, &claimer.receive));
 		assert_int_equal(claimer.receive.status, COLLET_ERR_PEER_LOST);
 		assert_non_null(strstr(collet_last_error(), "rank 11 on beta"));
 		end_claimer(&claimer);
@@ -219,12 +219,12 @@ static void a_peer_that_stops_with_a_claim_is_awaited_and_named(void **state)
 	assert_int_equal(waitpid(claimer.child, &status, WUNTRACED), claimer.child);
 	assert_true(WIFSTOPPED(status));
 	for (unsigned i = 0; i < 2 * SHM_IDLE_POLLS; i++)
-		shm->progress(end->conduit);
+		shm->progress(end->endpoint);
 	assert_int_equal(claimer.receive.status, COLLET_PENDING);
 	struct shm_log_capture capture;
 	shm_log_capture_begin(&capture, end);
 	const int64_t before = collet_clock_ns();
-	shm->close(end->conduit);
+	shm->close(end->endpoint);
 	const int64_t took = collet_clock_ns() - before;
 	shm_log_capture_end(&capture);
 	assert_int_equal(claimer.receive.status, COLLET_CANCELLED);

@@ -65,7 +65,7 @@ static pid_t open_processes_with(struct collet_arena *arena, struct pair *pair,
 	const int me = child == 0;
 	close(pair->sockets[!me]);
 	pair->sockets[!me] = -1;
-	pair->ends[1].card.pid = child ? (uint32_t)child : (uint32_t)getpid();
+	pair->ends[1].peer_info.pid = child ? (uint32_t)child : (uint32_t)getpid();
 	if (me) {
 		/* A child that a failed test leaves behind, even stopped, dies with its parent. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -106,9 +106,9 @@ static bool exchange(struct end *end, uint64_t mine, uint64_t theirs)
 	unsigned char *out = malloc(EXCHANGED), *in = calloc(1, EXCHANGED);
 	struct collet_transfer send = transfer_of(1, out, EXCHANGED), receive = transfer_of(1, in, EXCHANGED);
 	pattern_fill(out, EXCHANGED, mine);
-	shm->post_send(end->conduit, &send);
-	shm->post_recv(end->conduit, &receive);
-	const bool good = end_settle(end, &receive) && end_settle(end, &send) && receive.status == COLLET_OK &&
+	shm->post_send(end->endpoint, &send);
+	shm->post_recv(end->endpoint, &receive);
+	const bool good = end_complete(end, &receive) && end_complete(end, &send) && receive.status == COLLET_OK &&
 		send.status == COLLET_OK && pattern_is(in, EXCHANGED, theirs);
 	free(out);
 	free(in);
@@ -171,12 +171,12 @@ static int send_and_stay(struct pair *pair, struct shared *shared)
 	if (begin_child(pair))
 		return 1;
 	pattern_fill(out, HUGE, 5);
-	shm->post_send(pair->ends[1].conduit, &small);
-	shm->post_send(pair->ends[1].conduit, &huge);
+	shm->post_send(pair->ends[1].endpoint, &small);
+	shm->post_send(pair->ends[1].endpoint, &huge);
 	if (eventfd_write(shared->signal, 1) != 0)
 		return 2;
 	for (;;)
-		shm->progress(pair->ends[1].conduit);
+		shm->progress(pair->ends[1].endpoint);
 }
 
 static void killed_in_mid_transfer(void **state)
@@ -191,23 +191,23 @@ static void killed_in_mid_transfer(void **state)
 			assert_true(await_signal(shared));
 			struct collet_transfer small = transfer_of(1, small_in, 1000), huge = transfer_of(2, in, HUGE);
 			if (!early) {
-				shm->post_recv(end->conduit, &small);
-				shm->post_recv(end->conduit, &huge);
+				shm->post_recv(end->endpoint, &small);
+				shm->post_recv(end->endpoint, &huge);
 				for (unsigned i = 0; i < slices; i++)
-					shm->progress(end->conduit);
+					shm->progress(end->endpoint);
 			}
 			kill(child, SIGKILL);
 			assert_int_equal(exit_of(child), 1000 + SIGKILL);
 			if (early) {
-				shm->post_recv(end->conduit, &small);
-				shm->post_recv(end->conduit, &huge);
+				shm->post_recv(end->endpoint, &small);
+				shm->post_recv(end->endpoint, &huge);
 			}
 			/* A completely published message arrives; a borrowed one is lost with its owner. */
-			assert_true(
-				end_settle(end, &small) && small.status == COLLET_OK && pattern_is(small_in, 1000, 5));
-			assert_true(end_settle(end, &huge));
+			assert_true(end_complete(end, &small) && small.status == COLLET_OK &&
+				    pattern_is(small_in, 1000, 5));
+			assert_true(end_complete(end, &huge));
 			assert_int_equal(huge.status, COLLET_ERR_PEER_LOST);
-			assert_int_equal(end->conduit->status, COLLET_ERR_PEER_LOST);
+			assert_int_equal(end->endpoint->status, COLLET_ERR_PEER_LOST);
 			assert_non_null(strstr(collet_last_error(), "rank 11 on beta"));
 			free(in);
 			pair_close(&pair);
@@ -223,10 +223,10 @@ static int receive_counting(struct pair *pair, struct shared *shared)
 	struct collet_transfer receive = transfer_of(1, in, HUGE);
 	if (begin_child(pair))
 		return 1;
-	shm->post_recv(pair->ends[1].conduit, &receive);
+	shm->post_recv(pair->ends[1].endpoint, &receive);
 	while (receive.status == COLLET_PENDING) {
 		atomic_fetch_add(&shared->steps, 1);
-		shm->progress(pair->ends[1].conduit);
+		shm->progress(pair->ends[1].endpoint);
 	}
 	atomic_store(&shared->steps, OVER);
 	if (!await_signal(shared))
@@ -243,27 +243,27 @@ static void a_late_reader_reports_nothing(void **state)
 	unsigned char *own = malloc(HUGE);
 	unsigned cut_short = 0;
 	struct collet_arena arena;
-	void *lent;
+	void *borrowed;
 	assert_int_equal(collet_arena_init(&arena, 0), COLLET_OK);
-	assert_int_equal(collet_arena_alloc(&arena, &lent, HUGE), COLLET_OK);
+	assert_int_equal(collet_arena_alloc(&arena, &borrowed, HUGE), COLLET_OK);
 	for (unsigned through_units = 0; through_units < 2; through_units++) {
-		unsigned char *out = through_units ? own : lent;
+		unsigned char *out = through_units ? own : borrowed;
 		for (uint32_t steps = 1; steps < 30; steps += 9) {
 			struct pair pair;
 			struct shared *shared = create_shared();
 			pattern_fill(out, HUGE, 1);
 			const pid_t child = open_processes_with(&arena, &pair, receive_counting, shared);
 			struct collet_transfer send = transfer_of(1, out, HUGE);
-			shm->post_send(pair.ends[0].conduit, &send);
+			shm->post_send(pair.ends[0].endpoint, &send);
 			const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
 			while (atomic_load(&shared->steps) < steps && !collet_deadline_passed(deadline))
-				shm->progress(pair.ends[0].conduit);
+				shm->progress(pair.ends[0].endpoint);
 			kill(child, SIGSTOP);
 			int status;
 			assert_int_equal(waitpid(child, &status, WUNTRACED), child);
 			assert_true(WIFSTOPPED(status));
 			const bool over = send.status != COLLET_PENDING;
-			shm->close(pair.ends[0].conduit);
+			shm->close(pair.ends[0].endpoint);
 			assert_int_equal(send.status, over ? COLLET_OK : COLLET_CANCELLED);
 			memset(out, 0xff, HUGE);
 			kill(child, SIGCONT);
@@ -290,10 +290,10 @@ static int send_counting(struct pair *pair, struct shared *shared)
 	if (begin_child(pair))
 		return 1;
 	pattern_fill(out, HUGE, 1);
-	shm->post_send(pair->ends[1].conduit, &send);
+	shm->post_send(pair->ends[1].endpoint, &send);
 	while (send.status == COLLET_PENDING) {
 		atomic_fetch_add(&shared->steps, 1);
-		shm->progress(pair->ends[1].conduit);
+		shm->progress(pair->ends[1].endpoint);
 	}
 	return send.status == COLLET_ERR_PEER_LOST ? 0 : 20;
 }
@@ -305,15 +305,15 @@ static void a_late_sender_touches_nothing(void **state)
 	unsigned char *in = calloc(1, HUGE), *refilled = malloc(HUGE);
 	const pid_t child = open_processes(&pair, send_counting, shared);
 	struct collet_transfer receive = transfer_of(1, in, HUGE);
-	shm->post_recv(pair.ends[0].conduit, &receive);
+	shm->post_recv(pair.ends[0].endpoint, &receive);
 	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
 	while (inside(&pair, 0)->incoming.done_bytes < HUGE / 8 && !collet_deadline_passed(deadline))
-		shm->progress(pair.ends[0].conduit);
+		shm->progress(pair.ends[0].endpoint);
 	kill(child, SIGSTOP);
 	int status;
 	assert_int_equal(waitpid(child, &status, WUNTRACED), child);
 	assert_true(WIFSTOPPED(status));
-	shm->close(pair.ends[0].conduit);
+	shm->close(pair.ends[0].endpoint);
 	assert_int_equal(receive.status, COLLET_CANCELLED);
 	memset(in, 0x77, HUGE);
 	memset(refilled, 0x77, HUGE);
@@ -335,24 +335,24 @@ static void a_forked_copy_is_only_a_copy(void **state)
 	const pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		shm->close(pair.ends[0].conduit);
-		shm->close(pair.ends[1].conduit);
+		shm->close(pair.ends[0].endpoint);
+		shm->close(pair.ends[1].endpoint);
 		_exit(0);
 	}
 	assert_int_equal(exit_of(child), 0);
 	unsigned char out[100], in[100];
 	struct collet_transfer send = transfer_of(1, out, 100), receive = transfer_of(1, in, 100);
 	pattern_fill(out, 100, 3);
-	shm->post_send(pair.ends[0].conduit, &send);
-	shm->post_recv(pair.ends[1].conduit, &receive);
-	assert_true(pair_settle(&pair, &receive) && receive.status == COLLET_OK && pattern_is(in, 100, 3));
+	shm->post_send(pair.ends[0].endpoint, &send);
+	shm->post_recv(pair.ends[1].endpoint, &receive);
+	assert_true(pair_complete(&pair, &receive) && receive.status == COLLET_OK && pattern_is(in, 100, 3));
 	for (int i = 0; i < 2; i++) {
 		struct collet_transfer next = transfer_of(9, in, 100);
-		shm->post_recv(pair.ends[i].conduit, &next);
-		if (shm->arm(pair.ends[i].conduit))
-			shm->disarm(pair.ends[i].conduit);
+		shm->post_recv(pair.ends[i].endpoint, &next);
+		if (shm->arm(pair.ends[i].endpoint))
+			shm->disarm(pair.ends[i].endpoint);
 		assert_int_equal(next.status, COLLET_PENDING);  /* the peer has not closed */
-		shm->close(pair.ends[i].conduit);
+		shm->close(pair.ends[i].endpoint);
 	}
 	pair_close(&pair);
 	collet_arena_deinit(&arenas[0]);
@@ -491,9 +491,9 @@ static void another_users_socket_is_refused(void **state)
 {
 	struct pair pair = { 0 };
 	pair_connect(&pair, "shm", false);
-	pair.ends[1].card.uid = getuid() + 1;
-	const struct collet_endpoint_config config = { .self = &pair.ends[0].card,
-		.peer = &pair.ends[1].card,
+	pair.ends[1].peer_info.uid = getuid() + 1;
+	const struct collet_endpoint_config config = { .self = &pair.ends[0].peer_info,
+		.peer = &pair.ends[1].peer_info,
 		.dialed = true,
 		.socket = pair.sockets[0],
 		.wake = &pair.ends[0].wake,

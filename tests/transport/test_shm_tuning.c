@@ -26,7 +26,7 @@ static void send_some(struct pair *pair, int which, bool mutual)
 
 static void took(struct pair *pair, int which, struct costs costs, bool read)
 {
-	shm->report_call_time(pair->ends[which].conduit, CALL, MIB, read ? costs.reads : costs.ring);
+	shm->report_call_time(pair->ends[which].endpoint, CALL, MIB, read ? costs.reads : costs.ring);
 }
 
 /* The longer time of the two ends counts, and both use the same protocol. */

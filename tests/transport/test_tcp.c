@@ -23,7 +23,7 @@ static const struct collet_transport *const tcp = &collet_tcp_transport;
 
 static int raw(struct end *end)
 {
-	return ((struct tcp_endpoint *)end->conduit)->socket;
+	return ((struct tcp_endpoint *)end->endpoint)->socket;
 }
 
 /* ---- Bytes that come slowly --------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static void bytes_may_come_one_by_one(void **state)
 		ready = true;
 		for (int i = 0; i < 2; i++) {
 			forward(proxy[i], proxy[!i], &held[i], &holding[i]);
-			ready &= tcp->open_progress(left.ends[i].conduit) == COLLET_OK;
+			ready &= tcp->open_progress(left.ends[i].endpoint) == COLLET_OK;
 		}
 	}
 	for (int i = 0; i < 2; i++) {
@@ -69,15 +69,15 @@ static void bytes_may_come_one_by_one(void **state)
 			pattern_fill(out[i][k], sizes[k], k + 100 * (unsigned)i);
 			sends[i][k] = transfer_of(k, out[i][k], sizes[k]);
 			receives[i][k] = transfer_of(k, in[i][k], sizes[k]);
-			tcp->post_recv(left.ends[i].conduit, &receives[i][k]);
-			tcp->post_send(left.ends[i].conduit, &sends[i][k]);
+			tcp->post_recv(left.ends[i].endpoint, &receives[i][k]);
+			tcp->post_send(left.ends[i].endpoint, &sends[i][k]);
 		}
 	}
 	for (const int64_t deadline = collet_deadline_after(INT64_C(20000000000)); !done;) {
 		assert_false(collet_deadline_passed(deadline));
 		for (int i = 0; i < 2; i++) {
 			forward(proxy[i], proxy[!i], &held[i], &holding[i]);
-			tcp->progress(left.ends[i].conduit);
+			tcp->progress(left.ends[i].endpoint);
 		}
 		done = receives[0][COUNT - 1].status != COLLET_PENDING &&
 		       receives[1][COUNT - 1].status != COLLET_PENDING;
@@ -109,20 +109,20 @@ static void small_socket_buffers_only_slow_down(void **state)
 				uint8_t *place = in[i] + (m == 3 ? 0 : m);
 				receives[i][m] = transfer_of(k + m, m == 1 ? in[i] : place, bytes);
 				sends[i][m] = transfer_of(k + m, out, bytes);
-				tcp->post_send(pair.ends[i].conduit, &sends[i][m]);
+				tcp->post_send(pair.ends[i].endpoint, &sends[i][m]);
 			}
 		}
 		for (unsigned m = 0; m < 4; m++) {
 			for (int i = 0; i < 2; i++)
-				tcp->post_recv(pair.ends[i].conduit, &receives[i][m]);
+				tcp->post_recv(pair.ends[i].endpoint, &receives[i][m]);
 			for (int i = 0; i < 2; i++) {
-				assert_true(pair_settle(&pair, &receives[i][m]));
+				assert_true(pair_complete(&pair, &receives[i][m]));
 				assert_int_equal(receives[i][m].status, COLLET_OK);
 				assert_true(pattern_is(receives[i][m].data, receives[i][m].message.bytes, 5));
 			}
 		}
 		for (int i = 0; i < 2; i++)
-			assert_true(pair_settle(&pair, &sends[i][3]));
+			assert_true(pair_complete(&pair, &sends[i][3]));
 	}
 	free(out);
 	free(in[0]);
@@ -148,7 +148,7 @@ static void pacing_is_disabled_within_a_host_only(void **state)
 		char usual[16] = "";
 		socklen_t bytes = sizeof(usual);
 		pair_connect(&pair, "tcp", true);
-		pair.ends[1].card.host_id = hosts;
+		pair.ends[1].peer_info.host_id = hosts;
 		assert_int_equal(getsockopt(pair.sockets[0], IPPROTO_TCP, TCP_CONGESTION, usual, &bytes), 0);
 		for (int i = 0; i < 2; i++)
 			pair_begin(&pair, i);
@@ -181,8 +181,8 @@ static void keepalive_is_for_other_hosts_only(void **state)
 		for (uint32_t peer = 0; peer < PEERS; peer++) {
 			struct pair pair = { 0 };
 			pair_connect(&pair, "tcp", true);
-			pair.ends[1].card.host_id = hosts;
-			pair.ends[1].card.rank += peer;
+			pair.ends[1].peer_info.host_id = hosts;
+			pair.ends[1].peer_info.rank += peer;
 			collet_socket_tune(pair.sockets[0]);
 			pair_begin(&pair, 0);
 			const int socket = raw(&pair.ends[0]);
@@ -213,16 +213,16 @@ static void a_small_message_costs_one_call_each_end(void **state)
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct collet_transfer send = transfer_of(i, out, BYTES), receive = transfer_of(i, in, BYTES);
 		const uint64_t before[2] = {
-			pair.ends[0].conduit->stats.system_calls, pair.ends[1].conduit->stats.system_calls};
+			pair.ends[0].endpoint->stats.system_calls, pair.ends[1].endpoint->stats.system_calls};
 		pair.ends[0].wake.empty_polls++; /* not a burst, see test_tcp_delayed_ack.c */
-		tcp->post_recv(pair.ends[1].conduit, &receive);
-		tcp->post_send(pair.ends[0].conduit, &send);
+		tcp->post_recv(pair.ends[1].endpoint, &receive);
+		tcp->post_send(pair.ends[0].endpoint, &send);
 		assert_int_equal(send.status, COLLET_OK);
 		struct pollfd readable = { .fd = raw(&pair.ends[1]), .events = POLLIN };
 		assert_int_equal(poll(&readable, 1, 20000), 1);
-		assert_int_equal(tcp->progress(pair.ends[1].conduit), 1);
-		assert_int_equal(pair.ends[0].conduit->stats.system_calls - before[0], 1);
-		assert_int_equal(pair.ends[1].conduit->stats.system_calls - before[1], 1);
+		assert_int_equal(tcp->progress(pair.ends[1].endpoint), 1);
+		assert_int_equal(pair.ends[0].endpoint->stats.system_calls - before[0], 1);
+		assert_int_equal(pair.ends[1].endpoint->stats.system_calls - before[1], 1);
 	}
 	pair_close(&pair);
 }
@@ -236,26 +236,26 @@ static void queued_messages_share_calls(void **state)
 	uint8_t *large = calloc(1, LARGE), *into = malloc(LARGE), out[BYTES] = { 0 }, in[COUNT][BYTES];
 	struct collet_transfer first = transfer_of(0, large, LARGE), first_in = transfer_of(0, into, LARGE);
 	struct collet_transfer sends[COUNT], receives[COUNT];
-	tcp->post_send(pair.ends[0].conduit, &first);
+	tcp->post_send(pair.ends[0].endpoint, &first);
 	for (uint64_t i = 0; i < COUNT; i++) {
 		sends[i] = transfer_of(i + 1, out, BYTES);
-		tcp->post_send(pair.ends[0].conduit, &sends[i]);
+		tcp->post_send(pair.ends[0].endpoint, &sends[i]);
 		assert_int_equal(sends[i].status, COLLET_PENDING);
 	}
-	tcp->post_recv(pair.ends[1].conduit, &first_in);
-	assert_true(pair_settle(&pair, &first_in) && pair_settle(&pair, &sends[COUNT - 1]));
-	const uint64_t before = pair.ends[1].conduit->stats.system_calls;
+	tcp->post_recv(pair.ends[1].endpoint, &first_in);
+	assert_true(pair_complete(&pair, &first_in) && pair_complete(&pair, &sends[COUNT - 1]));
+	const uint64_t before = pair.ends[1].endpoint->stats.system_calls;
 	for (uint64_t i = 0; i < COUNT; i++) {
 		receives[i] = transfer_of(i + 1, in[i], BYTES);
-		tcp->post_recv(pair.ends[1].conduit, &receives[i]);
+		tcp->post_recv(pair.ends[1].endpoint, &receives[i]);
 	}
 	struct pollfd readable = { .fd = raw(&pair.ends[1]), .events = POLLIN };
 	while (receives[COUNT - 1].status == COLLET_PENDING) {
 		assert_int_equal(poll(&readable, 1, 20000), 1);
-		tcp->progress(pair.ends[1].conduit);
+		tcp->progress(pair.ends[1].endpoint);
 	}
 	assert_int_equal(receives[COUNT - 1].status, COLLET_OK);
-	assert_true(pair.ends[1].conduit->stats.system_calls - before < COUNT / 8);
+	assert_true(pair.ends[1].endpoint->stats.system_calls - before < COUNT / 8);
 	free(large);
 	free(into);
 	pair_close(&pair);
@@ -268,19 +268,19 @@ static void unexpected_messages_wake_once(void **state)
 	pair_open(&pair, "tcp");
 	uint8_t out[8] = { 0 };
 	struct collet_transfer send = transfer_of(0, out, 8);
-	assert_true(tcp->arm(pair.ends[0].conduit));  /* it has slept before */
-	tcp->disarm(pair.ends[0].conduit);
-	tcp->post_send(pair.ends[1].conduit, &send);
+	assert_true(tcp->arm(pair.ends[0].endpoint)); /* it has slept before */
+	tcp->disarm(pair.ends[0].endpoint);
+	tcp->post_send(pair.ends[1].endpoint, &send);
 	struct epoll_event event;
 	int wakes = 0;
 	while (wakes < 10 && epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 20) == 1) {
-		assert_ptr_equal(event.data.ptr, pair.ends[0].conduit);
+		assert_ptr_equal(event.data.ptr, pair.ends[0].endpoint);
 		wakes++;
 	}
 	assert_true(wakes > 0 && wakes < 3);
 	struct collet_message message;
-	assert_false(tcp->arm(pair.ends[0].conduit));  /* but a rank that waits for it does not sleep */
-	assert_true(tcp->peek(pair.ends[0].conduit, &message));
+	assert_false(tcp->arm(pair.ends[0].endpoint)); /* but a rank that waits for it does not sleep */
+	assert_true(tcp->peek(pair.ends[0].endpoint, &message));
 	pair_close(&pair);
 }
 
@@ -289,7 +289,7 @@ static bool is_watched(struct end *end)
 {
 	struct epoll_event event;
 	struct collet_message message;
-	while (!tcp->peek(end->conduit, &message))
+	while (!tcp->peek(end->endpoint, &message))
 		;
 	return epoll_wait(end->wake.epoll_fd, &event, 1, 0) == 1;
 }
@@ -306,22 +306,22 @@ static void an_awake_rank_leaves_the_epoll_set(void **state)
 	for (unsigned i = 0; i < 2 * MANY; i++) {
 		struct collet_transfer send = transfer_of(i, out, 8), receive = transfer_of(i, in, 8);
 		if (i % MANY == MANY / 2) {  /* it sleeps until the message comes */
-			tcp->post_recv(end->conduit, &receive);
-			assert_true(tcp->arm(end->conduit));
-			tcp->post_send(pair.ends[1].conduit, &send);
+			tcp->post_recv(end->endpoint, &receive);
+			assert_true(tcp->arm(end->endpoint));
+			tcp->post_send(pair.ends[1].endpoint, &send);
 			struct epoll_event event;
 			assert_int_equal(epoll_wait(end->wake.epoll_fd, &event, 1, 20000), 1);
-			tcp->disarm(end->conduit);
+			tcp->disarm(end->endpoint);
 		} else {
-			tcp->post_send(pair.ends[1].conduit, &send);
+			tcp->post_send(pair.ends[1].endpoint, &send);
 			const bool watched = is_watched(end);
 			if (i < MANY / 2 || i == MANY)
 				assert_false(watched);
 			if (i % MANY == MANY / 2 + 1)  /* it may sleep again soon */
 				assert_true(watched);
-			tcp->post_recv(end->conduit, &receive);
+			tcp->post_recv(end->endpoint, &receive);
 		}
-		assert_true(end_settle(end, &receive));
+		assert_true(end_complete(end, &receive));
 		assert_int_equal(receive.status, COLLET_OK);
 	}
 	pair_close(&pair);
@@ -335,20 +335,20 @@ static void a_forked_child_closes_only_its_own(void **state)
 	const pid_t child = fork();
 	if (child == 0) {
 		for (int i = 0; i < 2; i++)
-			tcp->close(pair.ends[i].conduit);
+			tcp->close(pair.ends[i].endpoint);
 		_exit(0);
 	}
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	uint8_t out[8] = { 0 }, in[8];
 	struct collet_transfer send = transfer_of(0, out, 8), receive = transfer_of(0, in, 8);
-	tcp->post_recv(pair.ends[0].conduit, &receive);
-	assert_true(tcp->arm(pair.ends[0].conduit));
+	tcp->post_recv(pair.ends[0].endpoint, &receive);
+	assert_true(tcp->arm(pair.ends[0].endpoint));
 	struct epoll_event event;
 	while (epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 0) == 1)
 		;  /* earlier edges */
-	tcp->post_send(pair.ends[1].conduit, &send);
+	tcp->post_send(pair.ends[1].endpoint, &send);
 	assert_int_equal(epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 20000), 1);
-	assert_true(end_settle(&pair.ends[0], &receive));
+	assert_true(end_complete(&pair.ends[0], &receive));
 	assert_int_equal(receive.status, COLLET_OK);
 	pair_close(&pair);
 }

@@ -25,7 +25,7 @@ static const struct collet_transport *const tcp = &collet_tcp_transport;
 
 static int raw(struct end *end)
 {
-	return ((struct tcp_endpoint *)end->conduit)->socket;
+	return ((struct tcp_endpoint *)end->endpoint)->socket;
 }
 
 static void raw_send(int socket, const void *bytes, size_t count)
@@ -64,14 +64,14 @@ static void an_invalid_header_ends_the_endpoint(void **state)
 		memset(into, 0xab, 16);
 		memset(untouched, 0xab, 16);
 		struct collet_transfer receive = transfer_of(1, into, 16), pending = transfer_of(2, into, 16);
-		tcp->post_recv(pair.ends[0].conduit, &receive);
-		tcp->post_recv(pair.ends[0].conduit, &pending);
+		tcp->post_recv(pair.ends[0].endpoint, &receive);
+		tcp->post_recv(pair.ends[0].endpoint, &pending);
 		raw_send(raw(&pair.ends[1]), &header, sizeof(header));
 		raw_send(raw(&pair.ends[1]), "sixteen bytes of", 16);
-		assert_true(end_settle(&pair.ends[0], &receive));
+		assert_true(end_complete(&pair.ends[0], &receive));
 		assert_int_equal(receive.status, COLLET_ERR_TRANSPORT);
 		assert_int_equal(pending.status, COLLET_ERR_TRANSPORT);
-		assert_int_equal(pair.ends[0].conduit->status, COLLET_ERR_TRANSPORT);
+		assert_int_equal(pair.ends[0].endpoint->status, COLLET_ERR_TRANSPORT);
 		assert_named();
 		assert_memory_equal(into, untouched, 16);
 		pair_close(&pair);
@@ -86,16 +86,16 @@ static void a_huge_length_is_a_mismatch(void **state)
 	const struct tcp_header header = header_of(1, INT64_MAX);
 	uint8_t into[16];
 	struct collet_transfer receive = transfer_of(1, into, 16);
-	tcp->post_recv(pair.ends[0].conduit, &receive);
+	tcp->post_recv(pair.ends[0].endpoint, &receive);
 	raw_send(raw(&pair.ends[1]), &header, sizeof(header));
-	assert_true(end_settle(&pair.ends[0], &receive));
+	assert_true(end_complete(&pair.ends[0], &receive));
 	assert_int_equal(receive.status, COLLET_ERR_MISMATCH);
 	assert_int_equal(receive.message.bytes, INT64_MAX);
 	/* The next message would follow those bytes, which never come. */
 	struct collet_transfer next = transfer_of(2, into, 16);
-	tcp->post_recv(pair.ends[0].conduit, &next);
+	tcp->post_recv(pair.ends[0].endpoint, &next);
 	shutdown(raw(&pair.ends[1]), SHUT_WR);
-	assert_true(end_settle(&pair.ends[0], &next));
+	assert_true(end_complete(&pair.ends[0], &next));
 	assert_int_equal(next.status, COLLET_ERR_PEER_LOST);
 	pair_close(&pair);
 }
@@ -120,9 +120,9 @@ static void a_cut_stream_is_a_lost_peer(void **state)
 		shutdown(raw(&pair.ends[1]), SHUT_WR);
 		for (uint64_t i = 0; i < 2; i++) {
 			receives[i] = transfer_of(i, into[i], BYTES);
-			tcp->post_recv(pair.ends[0].conduit, &receives[i]);
+			tcp->post_recv(pair.ends[0].endpoint, &receives[i]);
 		}
-		assert_true(end_settle(&pair.ends[0], &receives[1]));
+		assert_true(end_complete(&pair.ends[0], &receives[1]));
 		assert_int_equal(receives[0].status, cut < WHOLE ? COLLET_ERR_PEER_LOST : COLLET_OK);
 		assert_int_equal(receives[1].status, COLLET_ERR_PEER_LOST);
 		assert_named();
@@ -181,7 +181,7 @@ static void noise_never_writes_where_it_must_not(void **state)
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		struct pair pair = { 0 };
 		pair_open(&pair, "tcp");
-		struct collet_endpoint *endpoint = pair.ends[0].conduit;
+		struct collet_endpoint *endpoint = pair.ends[0].endpoint;
 		const size_t bytes = noisy_stream(stream, STREAM, &random);
 		for (size_t at = 0; endpoint->status == COLLET_OK;) {
 			const size_t part = 1 + next_random(&random) % 2000, left = bytes - at;
@@ -203,7 +203,7 @@ static void noise_never_writes_where_it_must_not(void **state)
 					tcp->progress(endpoint);
 				if (receive.status == COLLET_PENDING) {
 					shutdown(raw(&pair.ends[1]), SHUT_WR);
-					assert_true(end_settle(&pair.ends[0], &receive));
+					assert_true(end_complete(&pair.ends[0], &receive));
 				}
 				for (size_t i = expected; i < sizeof(into); i++)
 					assert_int_equal(into[i], 0xcd);
@@ -224,7 +224,7 @@ static void a_wrong_hello_is_refused(void **state)
 		pair_connect(&pair, "tcp", false);
 		pair_begin(&pair, 0);
 		struct tcp_hello hello;
-		for (int i = 0; i < 1000 && tcp->open_progress(pair.ends[0].conduit) == COLLET_PENDING; i++) {
+		for (int i = 0; i < 1000 && tcp->open_progress(pair.ends[0].endpoint) == COLLET_PENDING; i++) {
 			struct pollfd readable = { .fd = pair.sockets[1], .events = POLLIN };
 			if (poll(&readable, 1, 10) > 0)
 				break;

@@ -25,7 +25,7 @@ static bool holds(const struct end *end)
 {
 	int immediate = -1;
 	socklen_t bytes = sizeof(immediate);
-	const struct tcp_endpoint *endpoint = (const struct tcp_endpoint *)end->conduit;
+	const struct tcp_endpoint *endpoint = (const struct tcp_endpoint *)end->endpoint;
 	assert_int_equal(getsockopt(endpoint->socket, IPPROTO_TCP, TCP_NODELAY, &immediate, &bytes), 0);
 	return !immediate;
 }
@@ -34,7 +34,7 @@ static void send_one(struct end *end, uint64_t sequence, size_t bytes)
 {
 	static uint8_t data[TCP_BUFFERED_MAX + 1];
 	struct collet_transfer send = transfer_of(sequence, data, bytes);
-	tcp->post_send(end->conduit, &send);
+	tcp->post_send(end->endpoint, &send);
 	assert_int_equal(send.status, COLLET_OK);
 }
 
@@ -42,8 +42,8 @@ static void receive_one(struct end *end, uint64_t sequence, size_t bytes, bool a
 {
 	static uint8_t data[TCP_BUFFERED_MAX + 1];
 	struct collet_transfer receive = transfer_of(sequence, data, bytes);
-	tcp->post_recv(end->conduit, &receive);
-	assert_true(asleep ? end_settle_asleep(end, &receive) : end_settle(end, &receive));
+	tcp->post_recv(end->endpoint, &receive);
+	assert_true(asleep ? end_complete_asleep(end, &receive) : end_complete(end, &receive));
 	assert_int_equal(receive.status, COLLET_OK);
 }
 
@@ -134,8 +134,8 @@ static void between_hosts_nothing_is_held_back(void **state)
 {
 	struct pair pair = { 0 };
 	pair_connect(&pair, "tcp", true);
-	pair.ends[0].card.host_id = 1;
-	pair.ends[1].card.host_id = 2;
+	pair.ends[0].peer_info.host_id = 1;
+	pair.ends[1].peer_info.host_id = 2;
 	for (int i = 0; i < 2; i++)
 		pair_begin(&pair, i);
 	for (int i = 0; i < 2; i++)
@@ -154,7 +154,7 @@ static void held_messages_outlive_their_sender(void **state)
 	for (uint64_t i = 0; i < ENOUGH; i++)
 		send_one(&pair.ends[0], i, BYTES);
 	assert_true(holds(&pair.ends[0]));
-	tcp->close(pair.ends[0].conduit);
+	tcp->close(pair.ends[0].endpoint);
 	for (uint64_t i = 0; i < ENOUGH; i++)
 		receive_one(&pair.ends[1], i, BYTES, false);
 	pair_close(&pair);

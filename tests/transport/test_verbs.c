@@ -90,7 +90,7 @@ static void a_small_message_is_one_write(void **state)
 	count_calls(&pair, calls);
 	for (uint64_t i = 0; i < COUNT; i++) {
 		exchange(&pair, i, from, into, BYTES);
-		pair.transport->progress(pair.ends[0].conduit);
+		pair.transport->progress(pair.ends[0].endpoint);
 	}
 	stop_counting();
 	const struct verbs_profile *profile = verbs_of(&pair, 0)->profile;
@@ -176,14 +176,14 @@ static void an_announcement_may_overtake_an_end(void **state)
 	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
 	while (receiver->in_arrived < COUNT && !collet_deadline_passed(deadline))
 		for (int i = 0; i < 2; i++)
-			pair.transport->progress(pair.ends[i].conduit);
+			pair.transport->progress(pair.ends[i].endpoint);
 	assert_int_equal(receiver->in_arrived, COUNT);
-	pair.transport->progress(pair.ends[1].conduit);
+	pair.transport->progress(pair.ends[1].endpoint);
 	assert_int_equal(receiver->in_matched, VERBS_LARGE_MAX);
 	assert_int_equal(receives[0].status, COLLET_PENDING);
 	hidden->ops = real;
 	for (uint32_t i = 0; i < COUNT; i++) {
-		assert_true(pair_settle(&pair, &receives[i]) && pair_settle(&pair, &sends[i]));
+		assert_true(pair_complete(&pair, &receives[i]) && pair_complete(&pair, &sends[i]));
 		assert_int_equal(receives[i].status, COLLET_OK);
 		assert_true(pattern_is(into + i * (size_t)BYTES, BYTES, 1));
 	}
@@ -207,14 +207,14 @@ static void check_views(const struct verbs_profile *profile)
 		pattern_fill(from, bytes, i);
 		post_recv(&pair.ends[1], &receive);
 		post_send(&pair.ends[0], &send);
-		assert_true(pair_settle(&pair, &receive));
+		assert_true(pair_complete(&pair, &receive));
 		const uint8_t *view = receive.view;
 		assert_true(
 			view > receiver->ring && view + bytes <= receiver->ring + profile->units * VERBS_UNIT_BYTES);
 		assert_true(pattern_is(view, bytes, i));
 		receive.view = receive.data;  /* the engine does so after it has made a copy */
-		pair.transport->release_view(pair.ends[1].conduit, &receive);
-		assert_true(pair_settle(&pair, &send));
+		pair.transport->release_view(pair.ends[1].endpoint, &receive);
+		assert_true(pair_complete(&pair, &send));
 	}
 	pair_close(&pair);
 }
@@ -283,7 +283,7 @@ static void both_ends_use_the_leaner_profile(void **state)
 	for (int who = 0; who < 2; who++) {
 		struct pair pair = { 0 };
 		pair_open(&pair, "verbs");
-		pair.ends[who].offer->device->options.max_wide = 0;
+		pair.ends[who].instance->device->options.max_wide = 0;
 		reopen(&pair);
 		uint8_t *from = malloc(300000), *into = malloc(300000);
 		for (int i = 0; i < 2; i++)
@@ -294,11 +294,11 @@ static void both_ends_use_the_leaner_profile(void **state)
 			exchange(&pair, i, from, into, i < 100 ? sizes[i % 4] : sizes[i % 6]);
 		/* The bounce buffers are small too. */
 		for (unsigned rail = 0; rail < VERBS_RAILS_MAX; rail++)
-			pair.ends[who].offer->device->adapters[rail].attributes.max_mr_size = 512;
+			pair.ends[who].instance->device->adapters[rail].attributes.max_mr_size = 512;
 		static const size_t staged[] = { 865, 1024, 1025, 2048, 2049, 50001 };
 		for (uint64_t i = 0; i < 12; i++)
 			exchange(&pair, i, from, into, staged[i % 6]);
-		assert_true(pair.ends[who].offer->device->has_warned);
+		assert_true(pair.ends[who].instance->device->has_warned);
 		free(from);
 		free(into);
 		pair_close(&pair);

@@ -97,7 +97,7 @@ static void check_adapters_near(unsigned cpu, uint32_t count, const char *first)
 	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
 	pair_open(&pair, "verbs");
 	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
-	const struct collet_device *device = pair.ends[0].offer->device;
+	const struct collet_device *device = pair.ends[0].instance->device;
 	assert_int_equal(device->adapter_count, count);
 	assert_string_equal(device->adapters[0].name, first);
 	pair_close(&pair);
@@ -139,7 +139,7 @@ static void adapters_share_by_their_rates(void **state)
 	pair_open(&pair, "verbs");
 	for (int end = 0; end < 2; end++)
 		for (uint32_t i = 0; i < 2; i++) {
-			struct verbs_adapter *adapter = &pair.ends[end].offer->device->adapters[i];
+			struct verbs_adapter *adapter = &pair.ends[end].instance->device->adapters[i];
 			adapter->rate_mbps = strcmp(adapter->name, "rxe1") == 0 ? FAST * 1000 : 1000;
 		}
 	/* Each end numbers both adapters in another order, so a fast one is connected to a slow one. The rate of the
@@ -191,18 +191,18 @@ static void assert_refused(struct pair *pair, const char *why)
 	struct collet_endpoint *endpoint = aligned_alloc(64, (transport->endpoint_bytes + 63) & ~(size_t)63);
 	memset(endpoint, 0, transport->endpoint_bytes);
 	pair_connect_tcp(pair);
-	const struct collet_endpoint_config config = { .self = &end->card,
-		.peer = &pair->ends[1].card,
+	const struct collet_endpoint_config config = { .self = &end->peer_info,
+		.peer = &pair->ends[1].peer_info,
 		.channel = 4,
 		.dialed = true,
 		.socket = pair->sockets[0],
 		.wake = &end->wake,
 		.log = &end->log,
 		.services = &collet_transport_services,
-		.device = end->offer->device };
+		.device = end->instance->device };
 	pair->sockets[0] = -1;
 	endpoint->transport = transport;
-	endpoint->peer = pair->ends[1].card.rank;
+	endpoint->peer = pair->ends[1].peer_info.rank;
 	endpoint->channel = 4;
 	assert_int_equal(transport->open(endpoint, &config), COLLET_ERR_TRANSPORT);
 	if (!strstr(collet_last_error(), why))
@@ -216,7 +216,7 @@ static void missing_resources_are_refused(void **state)
 	struct pair pair = {0};
 	uint8_t from[100], into[100];
 	pair_open(&pair, "verbs");
-	struct collet_device *device = pair.ends[0].offer->device;
+	struct collet_device *device = pair.ends[0].instance->device;
 	for (qps_left = 0; qps_left < 3;) {
 		const uint32_t left = qps_left;
 		assert_refused(&pair, "no queue pair (has the adapter too many?)");

@@ -24,7 +24,7 @@ static void another_adapter_takes_over(void **state)
 	pair_open(&pair, "verbs");
 	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
 	for (int who = 0; who < 2; who++) {
-		struct verbs_adapter *lost = &pair.ends[who].offer->device->adapters[who];
+		struct verbs_adapter *lost = &pair.ends[who].instance->device->adapters[who];
 		const uint8_t port = lost->port;
 		lost->port = NO_PORT;
 		reopen(&pair);
@@ -63,13 +63,13 @@ static void break_qps(struct verbs_endpoint *verbs)
 /* Waits as the engine does, in short sleeps: some losses are only found by polling again. */
 static bool complete_asleep(struct end *end, const struct collet_transfer *transfer)
 {
-	const struct collet_transport *transport = end->conduit->transport;
+	const struct collet_transport *transport = end->endpoint->transport;
 	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
 	while (transfer->status == COLLET_PENDING && !collet_deadline_passed(deadline)) {
 		struct epoll_event event;
-		if (transport->progress(end->conduit) == 0 && transport->arm(end->conduit))
+		if (transport->progress(end->endpoint) == 0 && transport->arm(end->endpoint))
 			(void)epoll_wait(end->wake.epoll_fd, &event, 1, 50);
-		transport->disarm(end->conduit);
+		transport->disarm(end->endpoint);
 	}
 	return transfer->status != COLLET_PENDING;
 }
@@ -135,7 +135,7 @@ static void a_fatal_event_ends_its_endpoint(void **state)
 		struct collet_transfer receive = transfer_of(2, into, sizeof(into));
 		post_recv(&pair.ends[0], &receive);
 		inject(hurt->rails[0].adapter->context, event);
-		assert_true(end_settle(&pair.ends[0], &receive));
+		assert_true(end_complete(&pair.ends[0], &receive));
 		assert_says(&receive, COLLET_ERR_TRANSPORT, rows[i].says);
 		assert_says(&receive, COLLET_ERR_TRANSPORT, "rank 11 on beta");
 		assert_int_equal(acknowledged, 1);
@@ -150,7 +150,7 @@ static void a_broken_device_is_abandoned(void **state)
 	struct pair pair = { 0 };
 	uint8_t *from = malloc(300000), *into = malloc(300000);
 	pair_open(&pair, "verbs");
-	struct verbs_adapter *broken = &pair.ends[0].offer->device->adapters[1];
+	struct verbs_adapter *broken = &pair.ends[0].instance->device->adapters[1];
 	struct collet_transfer receive = transfer_of(1, into, 100);
 	post_recv(&pair.ends[0], &receive);
 	inject(broken->context, (struct ibv_async_event){ .event_type = IBV_EVENT_DEVICE_FATAL });
@@ -180,7 +180,7 @@ static void a_port_error_is_noticed(void **state)
 	uint8_t into[100], from[100];
 	pair_open(&pair, "verbs");
 	struct verbs_endpoint *verbs = verbs_of(&pair, 0);
-	struct collet_device *device = pair.ends[0].offer->device;
+	struct collet_device *device = pair.ends[0].instance->device;
 	assert_int_equal(atomic_load(&device->port_errors), 0);
 	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
 	post_recv(&pair.ends[0], &receive);
@@ -226,7 +226,7 @@ static void a_port_that_has_just_gone_is_not_called_active(void **state)
 		context->query_port = query_port_late;
 		stale_answers = late;
 		break_qps(verbs_of(&pair, 0));
-		assert_true(end_settle(&pair.ends[0], &receive));
+		assert_true(end_complete(&pair.ends[0], &receive));
 		context->query_port = query_port;
 		assert_says(&receive, COLLET_ERR_PEER_LOST, "the port is down");
 		pair_close(&pair);
@@ -244,7 +244,7 @@ static void a_silent_adapter_is_detected(void **state)
 		post_recv(&pair.ends[0], &receive);
 		break_qps(verbs_of(&pair, 1));
 		const int64_t began = collet_clock_ns();
-		assert_true(asleep ? complete_asleep(&pair.ends[0], &receive) : end_settle(&pair.ends[0], &receive));
+		assert_true(asleep ? complete_asleep(&pair.ends[0], &receive) : end_complete(&pair.ends[0], &receive));
 		assert_true(collet_clock_ns() - began < INT64_C(15000000000));
 		assert_says(&receive, COLLET_ERR_PEER_LOST, "transport retry counter exceeded");
 		assert_says(&receive, COLLET_ERR_PEER_LOST, "rxe");
@@ -265,7 +265,7 @@ static void an_adapter_without_completions_is_lost(void **state)
 	struct verbs_qp *quiet = &verbs_of(&pair, 0)->qps[2];
 	quiet->is_probing = true;
 	quiet->probed_ns = collet_clock_ns() - INT64_C(60000000000);
-	assert_true(end_settle(&pair.ends[0], &receive));
+	assert_true(end_complete(&pair.ends[0], &receive));
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "reports no completions any more");
 	assert_says(&receive, COLLET_ERR_TRANSPORT, verbs_of(&pair, 0)->rails[1].adapter->name);
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "the port is active");
@@ -283,9 +283,9 @@ static void a_broken_queue_pair_fails_both_ends(void **state)
 		post_recv(&pair.ends[i], &receives[i]);
 	}
 	break_qps(verbs_of(&pair, 0));
-	assert_true(end_settle(&pair.ends[0], &receives[0]));
+	assert_true(end_complete(&pair.ends[0], &receives[0]));
 	assert_says(&receives[0], COLLET_ERR_PEER_LOST, "Work Request Flushed Error");
-	assert_true(end_settle(&pair.ends[1], &receives[1]));
+	assert_true(end_complete(&pair.ends[1], &receives[1]));
 	assert_says(&receives[1], COLLET_ERR_PEER_LOST, "rank 10 on alpha");
 	pair_close(&pair);
 }
@@ -299,12 +299,12 @@ static void nobody_waits_for_a_peer_that_has_closed(void **state)
 		struct pair pair = { 0 };
 		uint8_t from[100] = { 0 };
 		pair_open(&pair, "verbs");
-		pair.transport->close(pair.ends[1].conduit);
+		pair.transport->close(pair.ends[1].endpoint);
 		struct collet_transfer send = transfer_of(1, from, sizeof(from));
 		post_send(&pair.ends[0], &send);
 		assert_int_equal(send.status, COLLET_OK);
 		const int64_t began = collet_clock_ns();
-		pair.transport->close(pair.ends[0].conduit);
+		pair.transport->close(pair.ends[0].endpoint);
 		const int64_t took = collet_clock_ns() - began;
 		least = took < least ? took : least;
 		pair_close(&pair);
@@ -328,7 +328,7 @@ static void an_invalid_message_ends_the_connection(void **state)
 	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
 	post_recv(&pair.ends[1], &receive);
 	assert_int_equal(ibv_post_send(evil->qps[0].qp, &request, &refused), 0);
-	assert_true(end_settle(&pair.ends[1], &receive));
+	assert_true(end_complete(&pair.ends[1], &receive));
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "are no valid message");
 	pair_close(&pair);
 }

@@ -21,7 +21,7 @@ static void *announce(const struct end *end, void *first, size_t bytes)
 		.base = first, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
 	void *registration = NULL;
 	assert_int_equal(
-		end->offer->transport->memory_register(end->offer->device, &memory, &registration), COLLET_OK);
+		end->instance->transport->memory_register(end->instance->device, &memory, &registration), COLLET_OK);
 	return registration;
 }
 
@@ -30,7 +30,7 @@ static void only_announced_memory_stays_registered(void **state)
 	enum { BYTES = 300000 };
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	const struct collet_device *device = pair.ends[0].offer->device;
+	const struct collet_device *device = pair.ends[0].instance->device;
 	uint8_t *from = malloc(2 * BYTES), *into = malloc(BYTES);
 	exchange(&pair, 1, from, into, BYTES);
 	assert_int_equal(device->pinned_bytes, 0);
@@ -49,11 +49,11 @@ static void only_announced_memory_stays_registered(void **state)
 	assert_true(either);
 	assert_int_equal(whole->refcount + part->refcount, 0);
 
-	pair.ends[0].offer->transport->memory_deregister(pair.ends[0].offer->device, whole);
+	pair.ends[0].instance->transport->memory_deregister(pair.ends[0].instance->device, whole);
 	exchange(&pair, 5, from, into, BYTES);
 	exchange(&pair, 6, from + BYTES / 2, into, BYTES);
 	assert_int_equal(device->pinned_bytes, BYTES);
-	pair.ends[0].offer->transport->memory_deregister(pair.ends[0].offer->device, part);
+	pair.ends[0].instance->transport->memory_deregister(pair.ends[0].instance->device, part);
 	assert_int_equal(device->pinned_bytes, 0);
 	assert_int_equal(device->region_count, 0);
 	free(from);
@@ -74,9 +74,9 @@ static void read_only_memory_can_be_sent(void **state)
 	struct collet_transfer send = transfer_of(1, from, BYTES), receive = transfer_of(1, into, BYTES);
 	post_recv(&pair.ends[1], &receive);
 	post_send(&pair.ends[0], &send);
-	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 	assert_true(pattern_is(into, BYTES, 1));
-	assert_false(pair.ends[0].offer->device->has_warned);
+	assert_false(pair.ends[0].instance->device->has_warned);
 	munmap(from, BYTES);
 	free(into);
 	pair_close(&pair);
@@ -87,7 +87,7 @@ static void cached_registrations_are_bounded(void **state)
 	enum { BYTES = 100000, COUNT = 8, MOST = 3 * BYTES };
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	struct collet_device *device = pair.ends[0].offer->device;
+	struct collet_device *device = pair.ends[0].instance->device;
 	device->options.max_pinned_bytes = MOST;
 	uint8_t *from[COUNT], *into = malloc(BYTES);
 	void *registrations[COUNT];
@@ -101,7 +101,7 @@ static void cached_registrations_are_bounded(void **state)
 		assert_non_null(((struct verbs_region *)registrations[i * 5 % COUNT])->mrs[0]);
 	}
 	for (unsigned i = 0; i < COUNT; i++) {
-		pair.ends[0].offer->transport->memory_deregister(device, registrations[i]);
+		pair.ends[0].instance->transport->memory_deregister(device, registrations[i]);
 		free(from[i]);
 	}
 	assert_int_equal(device->pinned_bytes, 0);
@@ -120,7 +120,7 @@ static void unregistered_memory_is_bounced(void **state)
 		pair_open(&pair, "verbs");
 		for (unsigned end = 0; end < 2; end++)
 			for (unsigned rail = 0; who >> end & 1 && rail < VERBS_RAILS_MAX; rail++)
-				pair.ends[end].offer->device->adapters[rail].attributes.max_mr_size = 1024;
+				pair.ends[end].instance->device->adapters[rail].attributes.max_mr_size = 1024;
 		for (uint64_t i = 0; i < SIZES; i++)
 			exchange(&pair, i, from, into, sizes[i]);
 		/* Several large messages in flight, with small ones between them. */
@@ -135,11 +135,11 @@ static void unregistered_memory_is_bounced(void **state)
 		for (uint64_t i = 0; i < COUNT; i++)
 			post_recv(&pair.ends[1], &receives[i]);
 		for (uint64_t i = 0; i < COUNT; i++) {
-			assert_true(pair_settle(&pair, &receives[i]) && pair_settle(&pair, &sends[i]));
+			assert_true(pair_complete(&pair, &receives[i]) && pair_complete(&pair, &sends[i]));
 			assert_int_equal(receives[i].status, COLLET_OK);
 			assert_true(pattern_is(into + i * LARGEST, receives[i].message.bytes, i));
 		}
-		assert_true(pair.ends[who & 1 ? 0 : 1].offer->device->has_warned);
+		assert_true(pair.ends[who & 1 ? 0 : 1].instance->device->has_warned);
 		pair_close(&pair);
 	}
 	free(from);
@@ -196,12 +196,12 @@ static void an_adapter_without_dmabufs_refuses_gpu_memory(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	struct collet_device *device = pair.ends[0].offer->device;
+	struct collet_device *device = pair.ends[0].instance->device;
 	struct gpu gpu = make_gpu(8192, 0);
 	for (int with = 0; with < 2; with++) {
 		gpu.memory.dmabuf = with ? gpu.fd : -1;
 		assert_int_equal(
-			pair.ends[0].offer->transport->memory_register(device, &gpu.memory, &gpu.registration),
+			pair.ends[0].instance->transport->memory_register(device, &gpu.memory, &gpu.registration),
 			COLLET_ERR_UNSUPPORTED);
 		assert_non_null(strstr(collet_last_error(), "rxe"));
 		assert_non_null(strstr(collet_last_error(), "8192 bytes of GPU memory by a dma-buf"));
@@ -215,7 +215,7 @@ static void an_adapter_without_dmabufs_refuses_gpu_memory(void **state)
 
 static bool accepts(struct pair *pair, int end, const void *data, uint64_t bytes)
 {
-	return pair->ends[end].offer->transport->accepts_gpu(pair->ends[end].conduit, data, bytes);
+	return pair->ends[end].instance->transport->accepts_gpu(pair->ends[end].endpoint, data, bytes);
 }
 
 /* Large messages go from a dma-buf into a dma-buf, on all rails, and the CPU never touches the addresses. */
@@ -227,9 +227,9 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 	pair_open(&pair, "verbs");
 	supports_dmabufs = true;
 	for (int end = 0; end < 2; end++) {
-		struct collet_device *device = pair.ends[end].offer->device;
+		struct collet_device *device = pair.ends[end].instance->device;
 		gpus[end] = make_gpu(BYTES, end ? OFFSET : 0);
-		assert_int_equal(pair.ends[end].offer->transport->memory_register(
+		assert_int_equal(pair.ends[end].instance->transport->memory_register(
 					 device, &gpus[end].memory, &gpus[end].registration),
 			COLLET_OK);
 		assert_int_equal(device->pinned_bytes, BYTES);
@@ -244,13 +244,13 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 		pattern_fill(gpus[0].pages + at, bytes, i);
 		post_recv(&pair.ends[1], &receive);
 		post_send(&pair.ends[0], &send);
-		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 		assert_int_equal(receive.status, COLLET_OK);
 		assert_true(pattern_is(gpus[1].pages + 2 * at, bytes, i));
 	}
 	for (int end = 0; end < 2; end++) {
-		struct collet_device *device = pair.ends[end].offer->device;
-		pair.ends[end].offer->transport->memory_deregister(device, gpus[end].registration);
+		struct collet_device *device = pair.ends[end].instance->device;
+		pair.ends[end].instance->transport->memory_deregister(device, gpus[end].registration);
 		assert_int_equal(device->pinned_bytes, 0);
 		free_gpu(&gpus[end]);
 	}
@@ -264,12 +264,12 @@ static void gpu_memory_is_accepted_by_message(void **state)
 	enum { BYTES = 75 * 4096 + 5 };  /* the last write is short enough to be inline */
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	struct collet_device *device = pair.ends[0].offer->device;
+	struct collet_device *device = pair.ends[0].instance->device;
 	struct gpu gpu = make_gpu(BYTES, 0);
 	uint8_t *first = gpu.memory.base, *host = malloc(BYTES);
 	assert_false(accepts(&pair, 0, first, BYTES));
 	supports_dmabufs = true;
-	assert_int_equal(pair.ends[0].offer->transport->memory_register(device, &gpu.memory, &gpu.registration),
+	assert_int_equal(pair.ends[0].instance->transport->memory_register(device, &gpu.memory, &gpu.registration),
 		COLLET_OK);
 	assert_true(accepts(&pair, 0, first, BYTES));
 	assert_true(accepts(&pair, 0, first + 1, BYTES - 1));
@@ -277,20 +277,20 @@ static void gpu_memory_is_accepted_by_message(void **state)
 	assert_false(accepts(&pair, 0, first, 100));
 	assert_false(accepts(&pair, 0, host, BYTES));
 	/* From a GPU to a receiver that cannot register memory: through its bounce buffers, written by the adapter. */
-	pair.ends[1].offer->device->options.max_pinned_bytes = 0;
+	pair.ends[1].instance->device->options.max_pinned_bytes = 0;
 	struct collet_transfer send = transfer_of(1, first, BYTES), receive = transfer_of(1, host, BYTES);
 	send.flags = COLLET_TRANSFER_GPU;
 	pattern_fill(gpu.pages, BYTES, 1);
 	post_recv(&pair.ends[1], &receive);
 	post_send(&pair.ends[0], &send);
-	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	assert_true(pair_complete(&pair, &receive) && pair_complete(&pair, &send));
 	assert_true(pattern_is(host, BYTES, 1));
 	/* Deregistered before the send completes: an error, and no access by the CPU. */
-	pair.ends[0].offer->transport->memory_deregister(device, gpu.registration);
+	pair.ends[0].instance->transport->memory_deregister(device, gpu.registration);
 	send = transfer_of(2, first, BYTES);
 	send.flags = COLLET_TRANSFER_GPU;
 	post_send(&pair.ends[0], &send);
-	assert_true(pair_settle(&pair, &send));
+	assert_true(pair_complete(&pair, &send));
 	assert_int_equal(send.status, COLLET_ERR_ARGUMENT);
 	assert_non_null(strstr(collet_last_error(), "deregistered before a message there had completed"));
 	supports_dmabufs = false;

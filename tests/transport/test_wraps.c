@@ -20,11 +20,11 @@ static void exchange(struct pair *pair)
 {
 	static char from[LONG], to[LONG];
 	struct collet_transfer send = transfer_of(1, from, LONG), receive = transfer_of(1, to, LONG);
-	struct collet_endpoint *left = pair->ends[0].conduit, *right = pair->ends[1].conduit;
+	struct collet_endpoint *left = pair->ends[0].endpoint, *right = pair->ends[1].endpoint;
 	pattern_fill(from, LONG, 1);
 	right->transport->post_recv(right, &receive);
 	left->transport->post_send(left, &send);
-	assert_true(pair_settle(pair, &receive) && pair_settle(pair, &send));
+	assert_true(pair_complete(pair, &receive) && pair_complete(pair, &send));
 	assert_int_equal(receive.status, COLLET_OK);
 	assert_true(pattern_is(to, LONG, 1));
 }
@@ -45,7 +45,7 @@ static void wrappers_forward_hints(void **state)
 		setenv("COLLET_FAULTY", row->faulty, 1);
 		pair_open(&pair, row->transport);
 		exchange(&pair);
-		struct collet_endpoint *endpoint = pair.ends[1].conduit;
+		struct collet_endpoint *endpoint = pair.ends[1].endpoint;
 		bool (*takes_gpu)(struct collet_endpoint *, const void *, uint64_t) = endpoint->transport->accepts_gpu;
 		if (row->takes_gpu != (takes_gpu && takes_gpu(endpoint, &pair, HINTED)) ||
 			(takes_gpu && takes_gpu(endpoint, &pair, HINTED - 1)))

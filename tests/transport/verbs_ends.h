@@ -8,17 +8,17 @@
 
 static inline struct verbs_endpoint *verbs_of(const struct pair *pair, int which)
 {
-	return (struct verbs_endpoint *)pair->ends[which].conduit;
+	return (struct verbs_endpoint *)pair->ends[which].endpoint;
 }
 
 static inline void post_send(struct end *end, struct collet_transfer *transfer)
 {
-	end->conduit->transport->post_send(end->conduit, transfer);
+	end->endpoint->transport->post_send(end->endpoint, transfer);
 }
 
 static inline void post_recv(struct end *end, struct collet_transfer *transfer)
 {
-	end->conduit->transport->post_recv(end->conduit, transfer);
+	end->endpoint->transport->post_recv(end->endpoint, transfer);
 }
 
 /* Sends a message from end 0 to end 1 and checks it. */

@@ -79,7 +79,7 @@ static int pixel_between(float at, int low, int high)
 }
 
 /* Adds a straight piece of ink: full within half the pen's width, fading over one pixel. */
-static void draw_piece(float *ink, struct point a, struct point b, float half_width, float strength)
+static void draw_segment(float *ink, struct point a, struct point b, float half_width, float strength)
 {
 	const float reach = half_width + 1, dx = b.x - a.x, dy = b.y - a.y, square = dx * dx + dy * dy;
 	const int left = pixel_between((a.x < b.x ? a.x : b.x) - reach, 0, DIGITS_SIDE - 1);
@@ -102,11 +102,11 @@ static void draw_piece(float *ink, struct point a, struct point b, float half_wi
 static void draw_curve(float *ink, const struct point *points, float half_width, float strength)
 {
 	struct point from = points[0];
-	for (int piece = 1; piece <= PIECES; piece++) {
-		const float t = (float)piece / PIECES, u = 1 - t;
+	for (int segment = 1; segment <= PIECES; segment++) {
+		const float t = (float)segment / PIECES, u = 1 - t;
 		const struct point to = { u * u * points[0].x + 2 * u * t * points[1].x + t * t * points[2].x,
 			u * u * points[0].y + 2 * u * t * points[1].y + t * t * points[2].y };
-		draw_piece(ink, from, to, half_width, strength);
+		draw_segment(ink, from, to, half_width, strength);
 		from = to;
 	}
 }

@@ -27,8 +27,8 @@ bool packed_read(struct packed *packed, void *buffer, uint64_t bytes, const char
 {
 	uint8_t *at = buffer;
 	while (bytes > 0) {
-		const unsigned piece = bytes < 1U << 30 ? (unsigned)bytes : 1U << 30;
-		const int got = gzread(packed->file, at, piece);
+		const unsigned segment = bytes < 1U << 30 ? (unsigned)bytes : 1U << 30;
+		const int got = gzread(packed->file, at, segment);
 		if (got < 0) {
 			int code;
 			return train_fail(

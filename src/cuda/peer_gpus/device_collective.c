@@ -304,7 +304,7 @@ static collet_status exchange(void *context, const void *own, void *all, size_t 
 collet_status collet_comm_make_device_collectives(collet_comm *comm)
 {
 	const struct collet_host_exchange exchanging = { exchange, comm };
-	struct collet_device_comm *executor;
+	struct collet_device_comm *device_comm;
 	if (!comm->context->gpu->device.cuda || !collet_device_comm_is_possible(&comm->state))
 		return COLLET_OK;
 	/* All share a GPU and there is no leader either; the log has said why. */
@@ -315,19 +315,19 @@ collet_status collet_comm_make_device_collectives(collet_comm *comm)
 	const struct collet_channel_limits limits =
 		collet_gpu_channel_limits(collet_gpu_kernel_link(comm->context, &measured));
 	const collet_status status = collet_device_comm_create(
-		&executor, &comm->context->gpu->device, &comm->state, has_leader, limits, &exchanging);
-	if (status != COLLET_OK || !executor)
+		&device_comm, &comm->context->gpu->device, &comm->state, has_leader, limits, &exchanging);
+	if (status != COLLET_OK || !device_comm)
 		return status;
 	struct collet_device_collectives *made = calloc(1, sizeof(*made));
 	if (!made || (has_leader && collet_recorder_init(&made->out_of_band_recorder) != COLLET_OK)) {
 		free(made);
-		(void)collet_device_comm_destroy(executor);
+		(void)collet_device_comm_destroy(device_comm);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	}
 	made->comm = comm;
 	made->context = comm->context;
-	made->device_comm = executor;
-	made->co_resident = collet_device_comm_co_resident(executor);
+	made->device_comm = device_comm;
+	made->co_resident = collet_device_comm_co_resident(device_comm);
 	made->has_leader = has_leader;
 	fill_choices(made);
 	if (has_leader)
@@ -437,7 +437,7 @@ void collet_device_collectives_forget(collet_comm *comm)
 {
 	if (!comm->gpu->device_collectives)
 		return;
-	collet_device_comm_forget(comm->gpu->device_collectives->device_comm);
+	collet_device_comm_atfork_child(comm->gpu->device_collectives->device_comm);
 	collet_comm_state_remove_hook(&comm->state, &comm->gpu->device_collectives->hook);
 	collet_recorder_deinit(&comm->gpu->device_collectives->out_of_band_recorder);
 	free(comm->gpu->device_collectives);

@@ -391,7 +391,7 @@ bool collet_device_comm_destroy(struct collet_device_comm *device_comm)
 	return is_idle;
 }
 
-void collet_device_comm_forget(struct collet_device_comm *device_comm)
+void collet_device_comm_atfork_child(struct collet_device_comm *device_comm)
 {
 	if (device_comm)
 		free_host_memory(device_comm);

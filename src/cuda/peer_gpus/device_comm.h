@@ -65,7 +65,7 @@ void collet_device_comm_leave(struct collet_device_comm *device_comm);
  * which then frees nothing. In both cases everything stays allocated, and so does the device. NULL is allowed. */
 bool collet_device_comm_destroy(struct collet_device_comm *device_comm);
 /* For a forked child. */
-void collet_device_comm_forget(struct collet_device_comm *device_comm);
+void collet_device_comm_atfork_child(struct collet_device_comm *device_comm);
 
 /* One rank's part of a call. The rank's GPU can access the buffers. */
 struct collet_devcoll_call {

@@ -282,7 +282,7 @@ void collet_completion_flags_deinit(struct collet_shared_gpu *shared_gpu, bool s
 }
 
 /* The registration with the driver belongs to the parent process. */
-void collet_completion_flags_forget(struct collet_completion_flags *flags)
+void collet_completion_flags_atfork_child(struct collet_completion_flags *flags)
 {
 	if (flags->flags)
 		unmap(flags);

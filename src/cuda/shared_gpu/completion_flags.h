@@ -55,6 +55,6 @@ void collet_completion_flags_reap(struct collet_shared_gpu *shared_gpu);
  * mapped. */
 void collet_completion_flags_deinit(struct collet_shared_gpu *shared_gpu, bool streams);
 /* For a forked child. */
-void collet_completion_flags_forget(struct collet_completion_flags *flags);
+void collet_completion_flags_atfork_child(struct collet_completion_flags *flags);
 
 #endif

@@ -83,7 +83,7 @@ collet_status collet_shared_gpu_find_members(struct collet_shared_gpu *shared_gp
 	return COLLET_OK;
 }
 
-bool collet_shared_gpu_is_single(const struct collet_shared_gpu *shared_gpu)
+bool collet_shared_gpu_has_one_gpu(const struct collet_shared_gpu *shared_gpu)
 {
 	return shared_gpu->has_one_gpu;
 }

@@ -134,13 +134,13 @@ void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool stream
 }
 
 /* The driver's objects belong to the parent process. */
-void collet_shared_gpu_forget(struct collet_shared_gpu *shared_gpu)
+void collet_shared_gpu_atfork_child(struct collet_shared_gpu *shared_gpu)
 {
 	if (!shared_gpu)
 		return;
 	collet_comm_state_remove_hook(shared_gpu->state, &shared_gpu->hook);
 	collet_connections_atfork_child(&shared_gpu->internal);
 	collet_comm_state_deinit(&shared_gpu->internal);
-	collet_completion_flags_forget(&shared_gpu->completion_flags);
+	collet_completion_flags_atfork_child(&shared_gpu->completion_flags);
 	free_memory(shared_gpu);
 }

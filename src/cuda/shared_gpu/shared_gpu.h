@@ -108,7 +108,7 @@ enum collet_shared_gpu_scope collet_shared_gpu_scope_of(const struct collet_comm
 /* The largest number of ranks that share one GPU. */
 uint32_t collet_shared_gpu_max_ranks(const struct collet_comm_state *state);
 /* True if all members on this rank's host share a GPU. */
-bool collet_shared_gpu_is_single(const struct collet_shared_gpu *shared_gpu);
+bool collet_shared_gpu_has_one_gpu(const struct collet_shared_gpu *shared_gpu);
 /* Sets up a communicator whose scope is not NONE. For PER_HOST, the rank must not be alone on its host. Blocks; all
  * ranks of the communicator, or of the host, call it together. If *made is NULL, calls are staged; all members know,
  * and the leader has logged why. Fails with COLLET_ERR_MEMORY, or with what ended the communicator. */
@@ -122,7 +122,7 @@ void collet_shared_gpu_notify_leaders(
  * allowed. */
 void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool streams);
 /* For a forked child. */
-void collet_shared_gpu_forget(struct collet_shared_gpu *shared_gpu);
+void collet_shared_gpu_atfork_child(struct collet_shared_gpu *shared_gpu);
 
 /* Finds out where a call's buffers are. The caller fills in first and bytes; 0 bytes: unused. COLLET_ERR_ARGUMENT,
  * COLLET_ERR_SYSTEM: nothing has changed. */

@@ -70,7 +70,7 @@ static collet_status stage(struct collet_request *request, const struct collet_c
 
 static void log_shared_gpu(const collet_comm *comm, bool by_host)
 {
-	const bool one_gpu = collet_shared_gpu_is_single(comm->gpu->shared_gpu);
+	const bool one_gpu = collet_shared_gpu_has_one_gpu(comm->gpu->shared_gpu);
 	collet_log(&comm->context->engine.log, COLLET_LOG_INFO, "cuda: %u ranks%s %s, %s", comm->local_size,
 		by_host ? " of this host" : "", one_gpu ? "share a GPU" : "have GPUs that the first one's reaches",
 		by_host ? "and go together to other hosts" : "whose collectives rank 0 does in one go");

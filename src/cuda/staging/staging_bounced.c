@@ -36,7 +36,7 @@ static collet_status copy_next(struct bounced_buffer *bounced)
 {
 	const struct collet_cuda *cuda = &bounced->context->gpu->cuda;
 	struct collet_bounce_buffer *bounce_buffer = &bounced->bounce_buffer;
-	const struct collet_range cell = collet_bounce_segment(bounce_buffer, bounce_buffer->started);
+	const struct collet_byte_range cell = collet_bounce_segment(bounce_buffer, bounce_buffer->started);
 	char *host = (char *)(uintptr_t)cell.first,
 	     *gpu = bounced->gpu + (size_t)bounce_buffer->started * COLLET_BOUNCE_CELL_BYTES;
 	collet_status status = collet_copy_queue_enqueue(cuda, bounced->queue, bounced->is_send ? host : gpu,

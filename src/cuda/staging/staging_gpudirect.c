@@ -207,7 +207,7 @@ static bool free_gpudirect(struct collet_staging_handle *handle)
 
 static collet_status make(const struct collet_staging_transfer *transfer, struct collet_staging_handle **handle)
 {
-	static const struct collet_range none;
+	static const struct collet_byte_range none;
 	const struct collet_gpu_staging_buffer *read = &transfer->buffers[COLLET_SEND_BUFFER],
 					       *written = &transfer->buffers[COLLET_RECV_BUFFER];
 	struct collet_staging_gpudirect *gpudirect = calloc(1, sizeof(*gpudirect));

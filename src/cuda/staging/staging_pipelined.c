@@ -36,7 +36,8 @@ static struct collet_staging_pipelined *pipelined_of(struct collet_staging_handl
 
 static collet_status copy_in_cell(struct collet_staging_pipelined *pipelined, uint32_t cell)
 {
-	const struct collet_range range = collet_pipeline_cell(&pipelined->pipeline, &pipelined->pipeline.in, cell);
+	const struct collet_byte_range range =
+		collet_pipeline_cell(&pipelined->pipeline, &pipelined->pipeline.in, cell);
 	char *host = (char *)(uintptr_t)range.first;
 	if (pipelined->hooks.context)
 		return pipelined->hooks.copy_in(pipelined->hooks.context, pipelined->in.queue, host,
@@ -54,7 +55,8 @@ static collet_status copy_out(struct collet_staging_pipelined *pipelined, size_t
 /* Enqueues the copy of a cell, as far as the parts cover it. */
 static collet_status copy_out_cell(struct collet_staging_pipelined *pipelined, uint32_t cell)
 {
-	const struct collet_range range = collet_pipeline_cell(&pipelined->pipeline, &pipelined->pipeline.out, cell);
+	const struct collet_byte_range range =
+		collet_pipeline_cell(&pipelined->pipeline, &pipelined->pipeline.out, cell);
 	const size_t first = (size_t)(range.first - pipelined->pipeline.out.first), end = first + range.bytes;
 	collet_status status = COLLET_OK;
 	if (pipelined->hooks.context)
@@ -188,8 +190,8 @@ static collet_status make_of(struct collet_context *context, const struct collet
 	const struct collet_gpu_staging_buffer *out, const struct collet_copy_hooks *hooks,
 	struct collet_staging_handle **handle)
 {
-	const struct collet_range from = {in->host, in->copy_stream ? in->bytes : 0};
-	const struct collet_range to = {out->host, out->copy_stream ? out->bytes : 0};
+	const struct collet_byte_range from = {in->host, in->copy_stream ? in->bytes : 0};
+	const struct collet_byte_range to = {out->host, out->copy_stream ? out->bytes : 0};
 	struct collet_staging_pipelined *pipelined = calloc(1, sizeof(*pipelined));
 	if (!pipelined) {
 		if (hooks)

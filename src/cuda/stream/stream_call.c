@@ -131,7 +131,7 @@ struct stream_scope {
 	int capture_mode; /* the thread's capture mode before */
 };
 
-static collet_status find_copier(struct collet_context *context, struct stream_scope *scope)
+static collet_status find_copy_stream(struct collet_context *context, struct stream_scope *scope)
 {
 	struct collet_pointer_attributes attributes = { .is_device = true, .context = scope->context };
 	int offered = 0;
@@ -183,7 +183,7 @@ static collet_status enter(struct collet_context *context, void *stream, struct 
 	if (captured == CU_CAPTURE_STATUS_NONE)
 		scope->capture = 0;
 	if (status == COLLET_OK)
-		status = find_copier(context, scope);
+		status = find_copy_stream(context, scope);
 	if (status != COLLET_OK)
 		leave(scope);
 	return status;

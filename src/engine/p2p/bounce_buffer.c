@@ -45,10 +45,10 @@ bool collet_bounce_may_copy(const struct collet_bounce_buffer *bounce)
 	       bounce->started - bounce->emptied < COLLET_BOUNCE_CELL_COUNT;
 }
 
-struct collet_range collet_bounce_segment(const struct collet_bounce_buffer *bounce, uint32_t segment)
+struct collet_byte_range collet_bounce_segment(const struct collet_bounce_buffer *bounce, uint32_t segment)
 {
 	const uint64_t left = bounce->request->p2p.message_bytes - (uint64_t)segment * COLLET_BOUNCE_CELL_BYTES;
-	return (struct collet_range){
+	return (struct collet_byte_range){
 		bounce->cells + (size_t)(segment % COLLET_BOUNCE_CELL_COUNT) * COLLET_BOUNCE_CELL_BYTES,
 		(size_t)(left < COLLET_BOUNCE_CELL_BYTES ? left : COLLET_BOUNCE_CELL_BYTES) };
 }

@@ -71,7 +71,7 @@ void collet_bounce_stop(struct collet_bounce_buffer *bounce);
 /* True if the copy of segment `started` may start. */
 bool collet_bounce_may_copy(const struct collet_bounce_buffer *bounce);
 /* Returns where a segment of the current message is in the cells. */
-struct collet_range collet_bounce_segment(const struct collet_bounce_buffer *bounce, uint32_t segment);
+struct collet_byte_range collet_bounce_segment(const struct collet_bounce_buffer *bounce, uint32_t segment);
 /* Reports that the copies of the next count segments are complete. The request may have ended afterwards. */
 void collet_bounce_copied(struct collet_bounce_buffer *bounce, uint32_t count);
 /* Reports that the whole message has been pulled. The request ends at both ends. */

@@ -25,7 +25,7 @@ static uint64_t next_segment(const struct collet_p2p_call *call, const void **da
 		const uint32_t segment = call->bounce->emptied + call->in_flight;
 		if (segment == call->bounce->filled)
 			return 0;
-		const struct collet_range range = collet_bounce_segment(call->bounce, segment);
+		const struct collet_byte_range range = collet_bounce_segment(call->bounce, segment);
 		*data = range.first;
 		return range.bytes;
 	}
@@ -160,7 +160,7 @@ enum collet_p2p_placed collet_p2p_place_segment(
 	if (!bounce) {
 		peer->incoming.data = (char *)call->buffer + call->moved_bytes;
 	} else {
-		const struct collet_range range = collet_bounce_segment(bounce, bounce->filled);
+		const struct collet_byte_range range = collet_bounce_segment(bounce, bounce->filled);
 		if (next->bytes != range.bytes)
 			return P2P_NO_RECEIVE;
 		if (bounce->filled - bounce->emptied == COLLET_BOUNCE_CELL_COUNT)

@@ -25,9 +25,9 @@ static const struct collet_log no_log;
 static collet_status export_it(const struct collet_cuda *cuda, const char *memory, size_t bytes, int *file,
 	uint64_t *offset)
 {
-	struct collet_pointer_attributes residence;
-	const collet_status status = collet_pointer_attributes_get(cuda, "it", memory, bytes, &residence);
-	return status == COLLET_OK ? collet_dmabuf_export(cuda, &residence, memory, bytes, file, offset) : status;
+	struct collet_pointer_attributes attributes;
+	const collet_status status = collet_pointer_attributes_get(cuda, "it", memory, bytes, &attributes);
+	return status == COLLET_OK ? collet_dmabuf_export(cuda, &attributes, memory, bytes, file, offset) : status;
 }
 
 static void a_dmabuf_is_the_memory(void **state)

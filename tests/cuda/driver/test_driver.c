@@ -68,27 +68,27 @@ static void an_error_has_the_drivers_words(void **state)
 static void where_memory_is(void **state)
 {
 	struct collet_cuda cuda;
-	struct collet_pointer_attributes residence;
+	struct collet_pointer_attributes attributes;
 	struct program program;
 	struct buffer gpu;
 	char host[64];
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
 	/* Before the program has initialised the driver it has no GPU memory. */
-	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", host, sizeof(host), &residence), COLLET_OK);
-	assert_false(residence.is_device);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", host, sizeof(host), &attributes), COLLET_OK);
+	assert_false(attributes.is_device);
 	assert_true(program_start(&program, 0));
 	assert_true(buffer_make(&gpu, &program, true, 4096));
-	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", host, sizeof(host), &residence), COLLET_OK);
-	assert_false(residence.is_device);
-	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", gpu.first, 4096, &residence), COLLET_OK);
-	assert_true(residence.is_device);
-	assert_int_equal(residence.ordinal, 0);
-	assert_ptr_equal(residence.context, program.context);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", host, sizeof(host), &attributes), COLLET_OK);
+	assert_false(attributes.is_device);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", gpu.first, 4096, &attributes), COLLET_OK);
+	assert_true(attributes.is_device);
+	assert_int_equal(attributes.ordinal, 0);
+	assert_ptr_equal(attributes.context, program.context);
 	/* There are 4097 bytes. */
-	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", gpu.first + 100, 3997, &residence), COLLET_OK);
-	assert_true(residence.is_device);
+	assert_int_equal(collet_pointer_attributes_get(&cuda, "send", gpu.first + 100, 3997, &attributes), COLLET_OK);
+	assert_true(attributes.is_device);
 	assert_int_equal(
-		collet_pointer_attributes_get(&cuda, "send", gpu.first + 100, 3998, &residence), COLLET_ERR_ARGUMENT);
+		collet_pointer_attributes_get(&cuda, "send", gpu.first + 100, 3998, &attributes), COLLET_ERR_ARGUMENT);
 	assert_non_null(strstr(collet_last_error(), "3997 bytes further on"));
 	buffer_free(&gpu);
 	assert_true(program_end(&program));

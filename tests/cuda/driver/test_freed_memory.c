@@ -164,7 +164,7 @@ static void new_memory_is_not_taken_for_freed_memory(void **state)
 
 /* More allocations than this process remembers: each is distinguished from the others, and from earlier ones at its
  * address. */
-static void many_pieces(struct rank *rank)
+static void many_segments(struct rank *rank)
 {
 	struct gpu gpu;
 	cu_pointer at = 0;
@@ -194,7 +194,7 @@ static void many_pieces(struct rank *rank)
 static void many_allocations_are_told_apart(void **state)
 {
 	const struct ranks_options options = { .size = 2, .transport = "shm", .bare = true };
-	ranks_must_pass(&options, many_pieces);
+	ranks_must_pass(&options, many_segments);
 }
 
 int main(int argc, char **argv)

@@ -93,7 +93,7 @@ static void allocations_of_a_reservation_are_told_apart(void **state)
 	collet_device_init(&device, &cuda, &copy_streams, false, &peer_info, &no_log);
 	assert_int_equal(cuda.cuMemAddressReserve(&first, 2 * BYTES, 0, 0, 0), CU_OK);
 	for (int i = 0; i < 2; i++) {
-		struct collet_pointer_attributes residence;
+		struct collet_pointer_attributes attributes;
 		const cu_pointer part = first + (cu_pointer)i * BYTES;
 		const void *within = (const void *)(uintptr_t)(part + 100);
 		cu_mem_handle memory = 0;
@@ -101,8 +101,8 @@ static void allocations_of_a_reservation_are_told_apart(void **state)
 		assert_int_equal(cuda.cuMemMap(part, BYTES, 0, memory, 0), CU_OK);
 		assert_int_equal(cuda.cuMemSetAccess(part, BYTES, &access, 1), CU_OK);
 		assert_int_equal(cuda.cuMemRelease(memory), CU_OK);
-		assert_int_equal(collet_pointer_attributes_get(&cuda, "it", within, 100, &residence), COLLET_OK);
-		assert_int_equal(collet_device_get_handle(&device, &residence, within, &shared[i]), COLLET_OK);
+		assert_int_equal(collet_pointer_attributes_get(&cuda, "it", within, 100, &attributes), COLLET_OK);
+		assert_int_equal(collet_device_get_handle(&device, &attributes, within, &shared[i]), COLLET_OK);
 		assert_int_equal(shared[i].kind, COLLET_IPC_FD);
 		assert_true(shared[i].address == part && shared[i].bytes == BYTES);
 	}

@@ -295,14 +295,14 @@ FAKE_API cu_result cuStreamEndCapture(cu_stream handle, cu_graph *graph)
 		return CU_INVALID_HANDLE;
 	pthread_mutex_lock(&stream->lock);
 	struct fake_capture *capture = stream->capture;
-	const bool elsewhere = capture && capture->mode != CU_CAPTURE_MODE_RELAXED &&
+	const bool other = capture && capture->mode != CU_CAPTURE_MODE_RELAXED &&
 		!pthread_equal(capture->thread, pthread_self());
 	const bool others = capture && capture->members[0] != stream;
 	pthread_mutex_unlock(&stream->lock);
 	*graph = NULL;
 	if (!capture)
 		return CU_ILLEGAL_STATE;
-	if (elsewhere)
+	if (other)
 		return CU_CAPTURE_WRONG_THREAD;
 	if (others) {
 		invalidate(capture);

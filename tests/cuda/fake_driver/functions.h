@@ -21,7 +21,7 @@ FAKE_API void fakeSpare(bool on);
 FAKE_API long fakeAlive(void);
 
 /* slow.c: waits until no stream is in the middle of an operation; false if one still is after 5 s. */
-FAKE_API bool fakeSettle(void);
+FAKE_API bool fakeWaitAll(void);
 
 /* memory.c: the most host memory that this process has had page-locked at a time, in bytes. */
 FAKE_API size_t fakeLockedMost(void);

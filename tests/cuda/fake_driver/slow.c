@@ -1,5 +1,5 @@
 /* FAKE_CUDA_SLOW=SEED: sometimes a stream waits for milliseconds in the middle of an operation. If the driver or a GPU
- * has failed for good meanwhile, it waits until the test calls fakeSettle(), or long enough for everything that used
+ * has failed for good meanwhile, it waits until the test calls fakeWaitAll(), or long enough for everything that used
  * the stream to be torn down. So freeing memory that a stream may still use is found out at any moment. */
 #include "fake.h"
 
@@ -75,7 +75,7 @@ void fake_at_work(bool begins)
 	pthread_mutex_unlock(&lock);
 }
 
-FAKE_API bool fakeSettle(void)
+FAKE_API bool fakeWaitAll(void)
 {
 	const struct timespec end = in_ms(SETTLING_MS);
 	int waited = 0;

@@ -43,12 +43,12 @@ double row_scale(uint32_t rank)
 
 static bool kernel_rank_create(struct gpus *gpus, struct kernel_rank *member, const struct program *program)
 {
-	const struct collet_pointer_attributes residence = { .is_device = true, .context = program->context };
+	const struct collet_pointer_attributes attributes = { .is_device = true, .context = program->context };
 	const size_t bytes = collet_window_bytes(&gpus->window);
 	void *blank = calloc(1, bytes);
 	*member = (struct kernel_rank){ .program = program };
 	const bool made = blank && program->cuCtxPushCurrent_v2(program->context) == CU_OK &&
-			  collet_copy_stream_get(&gpus->copy_streams, &residence, &member->copy_stream) == COLLET_OK &&
+			  collet_copy_stream_get(&gpus->copy_streams, &attributes, &member->copy_stream) == COLLET_OK &&
 			  collet_kernel_set_get(&gpus->sets, member->copy_stream, &member->set) == COLLET_OK &&
 			  buffer_make(&member->window, program, true, bytes) && buffer_write(&member->window, blank) &&
 			  buffer_make(&member->plan, program, true, 1 << 16) &&
@@ -89,7 +89,7 @@ bool gpus_open(struct gpus *gpus, uint32_t size)
 	const uint64_t nothing = 0;
 	uint64_t addresses[WORLD];
 	memset(gpus, 0, sizeof(*gpus));
-	gpus->window = collet_window_for(size, CHANNELS, PIECE_BYTES);
+	gpus->window = collet_window_for(size, CHANNELS, SEGMENT_BYTES);
 	if (collet_cuda_open(&gpus->cuda, &no_log) != COLLET_OK || !gpus->cuda.module ||
 		!program_start(&gpus->programs[0], 0) || gpus->cuda.cuDeviceGetCount(&count) != CU_OK)
 		return false;
@@ -140,7 +140,7 @@ bool kernel_rank_prepare(const struct gpus *gpus, struct kernel_rank *member, co
 	uint32_t size, const void *values, struct collet_plan_rank *rank_arguments, uint32_t *blocks)
 {
 	const size_t element = collet_dtype_bytes(row->dtype);
-	const struct collet_plan_options options = { (uint32_t)element, row->channels, row->is_ll ? 512 : PIECE_BYTES,
+	const struct collet_plan_options options = { (uint32_t)element, row->channels, row->is_ll ? 512 : SEGMENT_BYTES,
 		row->is_ll };
 	const struct collet_shape shape =
 		collet_shape_of(row->program->collective, rank, size, row_root(size), row->count);

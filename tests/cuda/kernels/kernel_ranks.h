@@ -8,7 +8,7 @@
 #include "cuda/peer_gpus/kernel_plan.h"
 #include "program.h"
 
-enum { WORLD = 4, MOST_COUNT = 1501, ROOM = WORLD * MOST_COUNT * 8 + 64, CHANNELS = 2, PIECE_BYTES = 1024 };
+enum { WORLD = 4, MOST_COUNT = 1501, ROOM = WORLD * MOST_COUNT * 8 + 64, CHANNELS = 2, SEGMENT_BYTES = 1024 };
 
 struct row {
 	uint64_t number;

@@ -63,8 +63,9 @@ static bool run_row(struct gpu *gpu, collet_comm *host, const struct row *row, u
 		.stream = own & 16 ? gpu->stream[0] : NULL,
 		.streams = &gpu->cuda,
 		.host = host,
-		.algorithm = call_infos[row->call].reduces ? row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] :
-								"direct" : NULL };
+		.algorithm = call_infos[row->call].is_reduction
+				     ? row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] : "direct"
+				     : NULL };
 	return row_matches_host(gpu->rank, &gpu->program, row, &mode);
 }
 
@@ -490,7 +491,7 @@ static void what_a_rank_called_is_known_when_it_has_left(void **state)
 		assert_false(collet_co_resident_has_left(together, r));
 		collet_co_resident_set_recorder(together, r, &recorders[r]);
 		assert_false(collet_co_resident_find_mismatch(together, 0, 1, &own, &others));
-		collet_recorder_start(&recorders[r], &call, signature, collet_call_history(signature, 0), 1);
+		collet_recorder_start(&recorders[r], &call, signature, collet_call_history_hash(signature, 0), 1);
 	}
 	collet_co_resident_leave(together, 1);
 	collet_recorder_deinit(&recorders[1]);

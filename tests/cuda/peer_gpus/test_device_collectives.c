@@ -62,7 +62,7 @@ static const char *algorithm_of(const struct row *row, uint64_t mixed)
 {
 	static const char *const algorithms[] = { NULL, "direct", "tree", "two_shot" };
 	const char *named = row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] : NULL;
-	return !named && call_infos[row->call].reduces && row->values == VALUES_WILD ? "direct" : named;
+	return !named && call_infos[row->call].is_reduction && row->values == VALUES_WILD ? "direct" : named;
 }
 
 static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)

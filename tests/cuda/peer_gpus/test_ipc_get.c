@@ -282,14 +282,14 @@ static void die_behind(struct rank *rank)
 	__typeof__(fakeFail) *fail_at;
 	__typeof__(fakeFailed) *failed;
 	__typeof__(fakeCallsOf) *calls_of;
-	__typeof__(fakeSettle) *settle;
+	__typeof__(fakeWaitAll) *wait_all;
 	char failure[64];
 	struct gpu gpu;
 	struct buffer buffer;
 	if (!start_on(&gpu, rank, death->own) || !buffer_make(&buffer, &gpu.program, true, LONG))
 		return;
 	if (!find(&gpu, &fail_at, "fakeFail") || !find(&gpu, &failed, "fakeFailed") ||
-		!find(&gpu, &calls_of, "fakeCallsOf") || !find(&gpu, &settle, "fakeSettle"))
+		!find(&gpu, &calls_of, "fakeCallsOf") || !find(&gpu, &wait_all, "fakeWaitAll"))
 		return;
 	rank->leaks = dies;
 	rank_doing(rank, "%s", death->call);
@@ -310,7 +310,7 @@ static void die_behind(struct rank *rank)
 	rank_check(rank, collet_clock_ns() - began_ns < SOON_NS, "%s: destroying took %lld ms", death->call,
 		(long long)(collet_clock_ns() - began_ns) / 1000000);
 	/* The copy may still run: the memory that it reads and writes exists. */
-	rank_check(rank, settle(), "%s: streams are stuck", death->call);
+	rank_check(rank, wait_all(), "%s: streams are stuck", death->call);
 	fail_at(0, CU_OK, false);
 	buffer_free(&buffer);
 	gpu_end(&gpu);

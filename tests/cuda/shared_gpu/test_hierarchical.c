@@ -339,8 +339,8 @@ static void chosen_plan_fits(struct rank *rank, const char *collective, uint64_t
 	if (!rank_ok(rank,
 		    collet_comm_plan(rank->comm, collective, count, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
 		return;
-	const bool hosted = !alone && strcmp(plan.algorithm, "hierarchical") == 0;
-	plan_is(rank, collective, count, NULL, hosted ? "hosted" : "staged", plan.algorithm);
+	const bool hierarchical = !alone && strcmp(plan.algorithm, "hierarchical") == 0;
+	plan_is(rank, collective, count, NULL, hierarchical ? "hosted" : "staged", plan.algorithm);
 }
 
 static void ask_for_plans(struct rank *rank)

@@ -48,7 +48,7 @@ static bool run_row(struct rank *rank, const struct program *program, const stru
 	const struct row *row, uint64_t mixed)
 {
 	/* The same on all ranks if all share the GPU, so that both kinds are frequent. */
-	const bool all_on_gpu = mixed & 3, reduces = call_infos[row->call].reduces;
+	const bool all_on_gpu = mixed & 3, reduces = call_infos[row->call].is_reduction;
 	const uint64_t own = rows_mix(mixed, rank->rank), before = rank_uses(rank, ":direct");
 	/* A call that is staged may use another algorithm. */
 	const struct call_mode mode = { .send_on_gpu = all_on_gpu || (own & 1), .recv_on_gpu = all_on_gpu || (own & 2),
