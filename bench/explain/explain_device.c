@@ -16,13 +16,13 @@ static int print_row(const struct bench_session *session, uint64_t bytes)
 		    &plan) != COLLET_OK)
 		return bench_session_complain("a plan");
 	if (plan.gpu_path == NULL) {
-		printf("  %12s %-9s no call that a GPU has buffers of\n", bench_bytes_text(bytes, text), "-");
+		printf("  %12s %-12s no call that a GPU has buffers of\n", bench_bytes_text(bytes, text), "-");
 		return 0;
 	}
 	/* -1: not known. */
 	const double to_us = plan.gpu_ns > 0 ? 1e-3 : -1;
 	const double times[] = {plan.gpu_ns, plan.gpu_copies_ns, plan.gpu_memory_ns, plan.gpu_messages_ns};
-	printf("  %12s %-9s %-18s", bench_bytes_text(bytes, text), plan.gpu_path, plan.gpu_algorithm);
+	printf("  %12s %-12s %-18s", bench_bytes_text(bytes, text), plan.gpu_path, plan.gpu_algorithm);
 	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
 		bench_table_number(stdout, to_us > 0 ? times[i] * to_us : -1, 11);
 	puts(plan.gpu_ns <= 0 ? "" : plan.gpu_measured ? "  measured" : "  not measured");
@@ -32,11 +32,12 @@ static int print_row(const struct bench_session *session, uint64_t bytes)
 static int print_table(const struct bench_session *session)
 {
 	const struct bench_options *o = session->options;
-	printf("# %s of %u ranks on GPUs' memory: which way, by the order of which algorithm, and the model's time\n"
+	printf("# %s of %u ranks on GPUs' memory: by which path, by the order of which algorithm, and the model's "
+	       "time\n"
 	       "# in us, beside what it would be of each link alone: copies to page-locked memory and back, the GPU's\n"
 	       "# own memory, messages. Not measured: of a GPU by data sheets, which no GPU has confirmed\n"
-	       "  %12s %-9s %-18s %11s %11s %11s %11s\n",
-		bench_session_collective(session), session->collet.library.size, "bytes", "way", "algorithm", "time",
+	       "  %12s %-12s %-18s %11s %11s %11s %11s\n",
+		bench_session_collective(session), session->collet.library.size, "bytes", "path", "algorithm", "time",
 		"copies", "memory", "messages");
 	for (size_t i = 0; i < o->sizes.count; i++)
 		if (print_row(session, o->sizes.bytes[i]))

@@ -158,23 +158,23 @@ typedef struct collet_plan {
 	uint32_t max_segment_bytes; /* greatest segment that buffers allow in this call */
 	/* The same call if all buffers are GPU memory: how it is carried out, and the algorithm that defines its order
 	 * of operands.
-	 *	"direct"	one GPU, shared by the ranks, does it for all of them in one launch
-	 *	"executor"	each rank has a GPU, whose kernel runs the rank's steps
-	 *	"hosted"	one GPU of each host works for its ranks; one rank per host communicates between hosts
-	 *	"piped"		through host memory, copied segment by segment during the call
-	 *	"staged"	through host memory, copied before and after the call
+	 *	"shared_gpu"	one GPU, shared by the ranks, does it for all of them in one launch
+	 *	"peer_gpus"	each rank has a GPU, whose kernel runs the rank's steps
+	 *	"hierarchical"	one GPU of each host works for its ranks, and one rank of each goes between hosts
+	 *	"pipelined"	through host memory, copied segment by segment during the call
+	 *	"copied"	through host memory, copied before and after the call
 	 * Both are NULL if no driver is loaded, the call has no buffers, or it is refused (COLLET_USER). */
 	const char *gpu_path;
 	const char *gpu_algorithm;
 	/* The predicted time of that, and the time of each link of the call alone: copies between GPUs and page-locked
-	 * memory; GPU memory, or the links between GPUs if these take longer; messages (of an "executor", between
+	 * memory; GPU memory, or the links between GPUs if these take longer; messages (of "peer_gpus", between
 	 * kernels). If the call is pipelined, the links work at the same time. */
 	double gpu_ns, gpu_copies_ns, gpu_memory_ns, gpu_messages_ns;
 	/* The GPU links' parameters are measured: rows "cuda" and, between kernels, "cuda_ipc" of the tuning. Otherwise
 	 * they come from data sheets, and no GPU has confirmed them (docs/algorithms.md). */
 	bool gpu_measured;
-	/* "piped", but without copies if this rank's buffers are GPU memory and registered (collet_mem_register()): the
-	 * call reduces nothing, and the transports of all its pairs accept GPU memory. The times above are those of
+	/* "pipelined", but without copies if this rank's buffers are GPU memory and registered (collet_mem_register()):
+	 * the call reduces nothing, and the transports of all its pairs accept GPU memory. The times above are those of
 	 * registered buffers; for others, add the copies. */
 	bool is_gpudirect;
 	uint8_t reserved[6];

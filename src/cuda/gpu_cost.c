@@ -180,7 +180,8 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 {
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
 	const size_t element = collet_dtype_bytes(call->dtype);
-	const bool hierarchical = path && strcmp(path, "hosted") == 0, direct = path && strcmp(path, "direct") == 0;
+	const bool hierarchical = path && strcmp(path, "hierarchical") == 0;
+	const bool direct = path && strcmp(path, "shared_gpu") == 0;
 	const double g = hierarchical ? largest_host(call->shape)
 			 : direct     ? call->shape->size
 				      : comm->gpu->ranks_per_gpu;
@@ -190,7 +191,7 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 	*cost = (struct collet_gpu_cost){ .is_measured = link.is_measured };
 	if (!path)
 		return false;
-	if (strcmp(path, "executor") == 0) {
+	if (strcmp(path, "peer_gpus") == 0) {
 		const struct collet_choice_inputs *inputs = collet_device_collectives_choices(comm).inputs;
 		bool measured;
 		(void)collet_gpu_kernel_link(comm->context, &measured);
@@ -218,11 +219,11 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 		return true;
 	}
 	cost->messages_s = collet_choice_cost(&comm->inputs, call->program, call->shape, element, cut);
-	if (strcmp(path, "piped") == 0 && collet_path_is_gpudirect(comm, call->op)) {
+	if (strcmp(path, "pipelined") == 0 && collet_path_is_gpudirect(comm, call->op)) {
 		cost->total_s = cost->messages_s;
 		return true;
 	}
-	if (strcmp(path, "piped") == 0) {
+	if (strcmp(path, "pipelined") == 0) {
 		cost->total_s = pipelined_s(&link, &traffic, cost->messages_s, &cost->copies_s);
 		return true;
 	}
@@ -237,7 +238,7 @@ void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *qu
 	struct collet_gpu_cost cost;
 	plan->gpu_path = collet_path_name(comm, query, &plan->gpu_algorithm);
 	plan->is_gpudirect =
-		plan->gpu_path && strcmp(plan->gpu_path, "piped") == 0 && collet_path_is_gpudirect(comm, query->op);
+		plan->gpu_path && strcmp(plan->gpu_path, "pipelined") == 0 && collet_path_is_gpudirect(comm, query->op);
 	if (!collet_gpu_cost_of(comm, query, plan->gpu_path, cut, &cost))
 		return;
 	plan->gpu_ns = cost.total_s * 1e9;

@@ -74,15 +74,15 @@ const char *collet_path_name(const collet_comm *comm, const struct collet_path_q
 		return NULL;
 	*algorithm = call->program->name;
 	if (collet_device_collectives_fit(comm, call->collective, call->shape, call->dtype))
-		return "executor";
+		return "peer_gpus";
 	if (is_shared_gpu(comm, call)) {
 		*algorithm = "direct";
-		return "direct";
+		return "shared_gpu";
 	}
 	if (comm->gpu->shared_gpu && comm->has_gpu_leaders && collet_path_uses_leaders(call))
-		return "hosted";
+		return "hierarchical";
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
-	return largest_buffer_bytes(comm, call) >= collet_gpu_pipelined_min(&link) ? "piped" : "staged";
+	return largest_buffer_bytes(comm, call) >= collet_gpu_pipelined_min(&link) ? "pipelined" : "copied";
 }
 
 bool collet_path_is_gpudirect(const collet_comm *comm, collet_op op)

@@ -73,23 +73,23 @@ static void in_every_mode(void **state)
 static void a_call_is_explained(void **state)
 {
 	static const struct row rows[] = {
-		{"", "explain allreduce -n 2 --device cuda --sizes 4,4M", 0, "4 MiB direct    direct"},
+		{"", "explain allreduce -n 2 --device cuda --sizes 4,4M", 0, "4 MiB shared_gpu   direct"},
 		{"", "explain allreduce -n 2 --device cuda --sizes 4M", 0, "not measured\n"},
 		{"", "explain allreduce -n 2 --device cuda --sizes 4M --algorithm doubling", 0,
-			"4 MiB piped     doubling"},
-		{"COLLET_CUDA_DIRECT=0", "explain alltoall -n 2 --device cuda --sizes 4K", 0, "4 KiB staged"},
-		{"FAKE_CUDA_DEVICES=2", "explain reduce -n 2 --device cuda --sizes 4M", 0, "4 MiB executor  "},
+			"4 MiB pipelined    doubling"},
+		{"COLLET_CUDA_DIRECT=0", "explain alltoall -n 2 --device cuda --sizes 4K", 0, "4 KiB copied"},
+		{"FAKE_CUDA_DEVICES=2", "explain reduce -n 2 --device cuda --sizes 4M", 0, "4 MiB peer_gpus    "},
 		{"FAKE_CUDA_DEVICES=4", "explain allreduce -n 4 --device cuda --sizes 64M", 0,
-			"64 MiB executor  two_shot                 661.6 "},
+			"64 MiB peer_gpus    two_shot                 661.6 "},
 		{"FAKE_CUDA_DEVICES=4", "explain allreduce -n 4 --device cuda --sizes 4M", 0,
-			"4 MiB executor  halving_doubling "},
+			"4 MiB peer_gpus    halving_doubling "},
 		{"FAKE_CUDA_DEVICES=4 COLLET_DETERMINISTIC=1", "explain allreduce -n 4 --device cuda --sizes 4M", 0,
-			"4 MiB executor  two_shot "},
+			"4 MiB peer_gpus    two_shot "},
 		{"FAKE_CUDA_DEVICES=4", "explain allreduce -n 4 --device cuda --sizes 64M", 0, "  not measured\n"},
 		/* No launcher says which of its host's ranks it is. */
 		{"FAKE_CUDA_DEVICES=2 WORLD_SIZE=2 COLLET_STORE=unix:test-device-$$ "
 		 "sh -c 'RANK=1 \"$0\" \"$@\" & RANK=0 \"$0\" \"$@\" && wait'",
-			"explain reduce --device cuda --sizes 4M", 0, "4 MiB executor  "},
+			"explain reduce --device cuda --sizes 4M", 0, "4 MiB peer_gpus    "},
 		{"", "explain barrier -n 2 --device cuda --sizes 4", 0, "no call that a GPU has buffers of"},
 		{"FAKE_CUDA_DEVICES=0", "explain allreduce -n 2 --device cuda", 1, "finds no GPU"},
 	};
@@ -125,7 +125,7 @@ static void a_gpus_links_are_tuned(void **state)
 	      "reduce_byte 0.001\nfar_reduce_byte 0\nnear 1000000000\npieces 4096 4194304\nchannels 1 0 0 0\nend\n",
 		tuned);
 	fclose(tuned);
-	run(&(struct row){ apart, "explain allreduce -n 4 --device cuda --sizes 4M", 0, "4 MiB executor  direct " });
+	run(&(struct row){ apart, "explain allreduce -n 4 --device cuda --sizes 4M", 0, "4 MiB peer_gpus    direct " });
 	run(&(struct row){ apart, "explain allreduce -n 4 --device cuda --sizes 4M", 0, "  measured\n" });
 	unlink(file);
 }

@@ -89,7 +89,7 @@ static void gpus_end_where_cpus_end(void **state)
 		assert_same(cuda, cpu, rows[i].ranks);
 		/* They knew of each other's GPUs when they met: none goes by way of the host's memory. */
 		for (uint32_t rank = 0; rank < rows[i].ranks && rows[i].ranks > 1; rank++)
-			assert_string_equal(cuda->ways[rank], rows[i].gpus[0] == '1' ? "direct" : "executor");
+			assert_string_equal(cuda->ways[rank], rows[i].gpus[0] == '1' ? "shared_gpu" : "peer_gpus");
 		/* And the comparison can fail. */
 		assert_true(cuda->epochs[0][0].checksum != cuda->epochs[0][1].checksum);
 		assert_true(i == 0 || cuda->epochs[0][1].checksum != last);
@@ -151,7 +151,7 @@ static void auto_is_the_cpu_where_something_is_missing(void **state)
 	struct run *cpu = run_on(2, "cpu", nothing, true);
 	struct run *found = run_on(2, "auto", nothing, true);
 	assert_same(found, cpu, 2);
-	assert_string_equal(found->ways[0], "direct");
+	assert_string_equal(found->ways[0], "shared_gpu");
 	free(found);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		setenv("FAKE_CUDA_DEVICES", rows[i].gpus, 1);
@@ -160,7 +160,7 @@ static void auto_is_the_cpu_where_something_is_missing(void **state)
 		found = run_on(2, "auto", nothing, true);
 		assert_same(found, cpu, 2);
 		for (uint32_t rank = 0; rank < 2; rank++)
-			assert_string_equal(found->ways[rank], "piped");
+			assert_string_equal(found->ways[rank], "pipelined");
 		free(found);
 		free(run_on(2, "cuda", nothing, false));
 		unsetenv("TEST_LAYERS_ABSENT");

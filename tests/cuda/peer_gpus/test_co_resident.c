@@ -212,8 +212,8 @@ static void overtake(struct rank *rank)
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
 		return;
 	const collet_how how = { .stream = gpu.stream[0] };
-	check_plan(rank, COUNT, "executor");
-	check_plan(rank, LONG_COUNT, "direct");
+	check_plan(rank, COUNT, "peer_gpus");
+	check_plan(rank, LONG_COUNT, "shared_gpu");
 	if (rank->rank == 0)
 		gpu_hold(&gpu, 0, 0);
 	for (int i = 0; i < 3; i++) {

@@ -340,7 +340,7 @@ static void chosen_plan_fits(struct rank *rank, const char *collective, uint64_t
 		    collet_comm_plan(rank->comm, collective, count, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
 		return;
 	const bool hierarchical = !alone && strcmp(plan.algorithm, "hierarchical") == 0;
-	plan_is(rank, collective, count, NULL, hierarchical ? "hosted" : "staged", plan.algorithm);
+	plan_is(rank, collective, count, NULL, hierarchical ? "hierarchical" : "copied", plan.algorithm);
 }
 
 static void ask_for_plans(struct rank *rank)
@@ -352,23 +352,23 @@ static void ask_for_plans(struct rank *rank)
 	if (!hosts_begin(&gpu, rank))
 		return;
 	if (!strchr(world->hosts, 'b')) {
-		plan_is(rank, "allreduce", LARGE, NULL, "direct", "direct");
-		plan_is(rank, "allreduce", LARGE, "doubling", "piped", "doubling");
-		plan_is(rank, "broadcast", LARGE, "tree", "direct", "direct");
+		plan_is(rank, "allreduce", LARGE, NULL, "shared_gpu", "direct");
+		plan_is(rank, "allreduce", LARGE, "doubling", "pipelined", "doubling");
+		plan_is(rank, "broadcast", LARGE, "tree", "shared_gpu", "direct");
 	} else {
-		plan_is(rank, "allreduce", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
-		plan_is(rank, "reduce", MIDDLE, NULL, alone ? "staged" : "hosted", "hierarchical");
-		plan_is(rank, "reduce", LARGE, "hierarchical", "piped", "hierarchical");
-		plan_is(rank, "broadcast", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
-		plan_is(rank, "broadcast", SMALL, "tree", "staged", "tree");
-		plan_is(rank, "allgather", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
-		plan_is(rank, "allgather", SMALL, "direct", "staged", "direct");
+		plan_is(rank, "allreduce", LARGE, NULL, alone ? "pipelined" : "hierarchical", "hierarchical");
+		plan_is(rank, "reduce", MIDDLE, NULL, alone ? "copied" : "hierarchical", "hierarchical");
+		plan_is(rank, "reduce", LARGE, "hierarchical", "pipelined", "hierarchical");
+		plan_is(rank, "broadcast", LARGE, NULL, alone ? "pipelined" : "hierarchical", "hierarchical");
+		plan_is(rank, "broadcast", SMALL, "tree", "copied", "tree");
+		plan_is(rank, "allgather", LARGE, NULL, alone ? "pipelined" : "hierarchical", "hierarchical");
+		plan_is(rank, "allgather", SMALL, "direct", "copied", "direct");
 		chosen_plan_fits(rank, "allgather", SMALL, alone);
-		plan_is(rank, "reduce_scatter", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
-		plan_is(rank, "reduce_scatter", LARGE, "hierarchical", "piped", "hierarchical");
-		plan_is(rank, "alltoall", LARGE, NULL, "piped", NULL);
-		plan_is(rank, "gather", LARGE, NULL, "piped", NULL);
-		plan_is(rank, "scatter", LARGE, NULL, "piped", NULL);
+		plan_is(rank, "reduce_scatter", LARGE, NULL, alone ? "pipelined" : "hierarchical", "hierarchical");
+		plan_is(rank, "reduce_scatter", LARGE, "hierarchical", "pipelined", "hierarchical");
+		plan_is(rank, "alltoall", LARGE, NULL, "pipelined", NULL);
+		plan_is(rank, "gather", LARGE, NULL, "pipelined", NULL);
+		plan_is(rank, "scatter", LARGE, NULL, "pipelined", NULL);
 	}
 	rank_ok(rank, collet_comm_plan(rank->comm, "barrier", 0, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan");
 	rank_check(rank, !plan.gpu_path && !plan.gpu_algorithm, "a barrier has no buffers");

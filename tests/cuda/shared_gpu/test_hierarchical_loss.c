@@ -137,8 +137,8 @@ static void a_lost_rank_ends_the_call_on_every_host(void **state)
 {
 	static const struct world shared = {"aabbc"}, own = {"aabbc", "01010"};
 	static const struct loss_call calls[] = {
-		{begin_call, &shared, ALLREDUCE, MIDDLE, .gpu_path = "hosted"},
-		{begin_call, &own, ALLGATHER, MIDDLE, .gpu_path = "hosted"},
+		{begin_call, &shared, ALLREDUCE, MIDDLE, .gpu_path = "hierarchical"},
+		{begin_call, &own, ALLGATHER, MIDDLE, .gpu_path = "hierarchical"},
 	};
 	const struct ranks_options options = { .size = 5, .bare = true };
 	for (size_t c = 0; c < sizeof(calls) / sizeof(calls[0]); c++)

@@ -140,7 +140,8 @@ static void go_without(struct rank *rank)
 	rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", LARGE, COLLET_U32, COLLET_SUM, 0, NULL, &plan), "plan");
 	/* Over a link between GPUs, which is slower than a GPU's own memory. */
 	const double links_ns = LARGE * sizeof(uint32_t) / 200.;
-	rank_check(rank, strcmp(plan.gpu_path, apart ? "piped" : "hosted") == 0 && plan.gpu_ns > plan.gpu_memory_ns,
+	rank_check(rank,
+		strcmp(plan.gpu_path, apart ? "pipelined" : "hierarchical") == 0 && plan.gpu_ns > plan.gpu_memory_ns,
 		"the plan is %s, in %g ns", plan.gpu_path, plan.gpu_ns);
 	rank_check(rank, apart || (plan.gpu_memory_ns > 0.99 * links_ns && plan.gpu_memory_ns < 2.51 * links_ns),
 		"links take %g ns", plan.gpu_memory_ns);

@@ -466,7 +466,7 @@ static bool start_alone(struct gpu *gpu, struct rank *rank)
 static void a_lost_rank_ends_calls_on_streams(void **state)
 {
 	static const struct loss_call call = {
-		.begin = start_alone, .kind = ALLREDUCE, .count = COUNT, .gpu_path = "direct" };
+		.begin = start_alone, .kind = ALLREDUCE, .count = COUNT, .gpu_path = "shared_gpu" };
 	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
 	losses_must_be_told(&options, &call, LOSS_ON_STREAM);
 }

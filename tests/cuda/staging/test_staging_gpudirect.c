@@ -325,7 +325,7 @@ static void a_rank_that_is_lost_ends_the_call_on_the_others(void **state)
 static void a_lost_rank_ends_the_call_of_all(void **state)
 {
 	static const struct loss_call call = { .begin = gpu_start, .kind = ALLGATHER, .count = LARGE,
-		.registered = true, .gpu_path = "piped" };
+		.registered = true, .gpu_path = "pipelined" };
 	const struct ranks_options options = { .size = 3, .transport = "gpu" };
 	losses_must_be_told(&options, &call, LOSS_BLOCKING);
 }

@@ -272,7 +272,7 @@ static void a_cancelled_call_leaves_nothing(void **state)
 static void a_lost_rank_ends_the_call_of_all(void **state)
 {
 	static const struct loss_call call = {
-		.begin = gpu_start, .kind = ALLREDUCE, .count = LARGE, .gpu_path = "piped" };
+		.begin = gpu_start, .kind = ALLREDUCE, .count = LARGE, .gpu_path = "pipelined" };
 	const struct ranks_options options = { .size = 3, .transport = "shm" };
 	losses_must_be_told(&options, &call, LOSS_BLOCKING);
 }
