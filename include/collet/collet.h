@@ -8,7 +8,7 @@
  *              with any status. A buffer argument that a rank does not use may be NULL.
  *   In place   allreduce, reduce, broadcast, alltoall: send == recv. allgather: send == recv + rank * count.
  *              reduce_scatter: recv == send + rank * count. gather, scatter: the root's own block, likewise.
- *              v-forms: the same by displacement. Any other overlap is COLLET_ERR_ARGUMENT.
+ *              v-forms (allgatherv, ...): the same by displacement. Any other overlap is COLLET_ERR_ARGUMENT.
  *   Errors     are statuses, which collet_last_error() explains. Some end the communicator on every rank: see
  *              collet_status. After any error the contents of recv are undefined.
  *   Deadlines  bound every wait: see collet_options.timeout_ns, collet_how.timeout_ns, COLLET_NO_TIMEOUT.
@@ -16,8 +16,8 @@
  *              may be used by different threads at once. "Any thread" marks functions without this rule.
  *   Order      All ranks start a communicator's collectives in the same order, with the same collective, count, dtype,
  *              op and root. Otherwise every rank gets COLLET_ERR_MISMATCH.
- *   Bits       Every rank gets bitwise the same result. The same inputs, world size, algorithm and count give the same
- *              bits in every run, over every transport, blocking or not, with threads or processes.
+ *   Results    are bitwise the same on every rank. The same inputs, world size, algorithm and count give the same bits
+ *              in every run, over every transport, blocking or not, with threads or processes.
  */
 #ifndef COLLET_COLLET_H
 #define COLLET_COLLET_H
@@ -58,7 +58,7 @@ typedef enum collet_status {
 	COLLET_OK = 0,
 	COLLET_PENDING = 1,      /* the request has not ended; never an error */
 	COLLET_ERR_ARGUMENT,     /* the caller made a mistake */
-	COLLET_ERR_UNSUPPORTED,  /* the call is valid, but not offered, or not here */
+	COLLET_ERR_UNSUPPORTED,  /* the call is valid, but not implemented, or not for this case */
 	COLLET_ERR_BUSY,         /* another thread is inside this communicator; call again later */
 	COLLET_ERR_MEMORY,       /* memory could not be allocated */
 	COLLET_ERR_SYSTEM,       /* the operating system refused; the error text has its words */
@@ -253,8 +253,8 @@ COLLET_API const char *collet_comm_host(const collet_comm *comm, uint32_t rank);
 
 /* ---- Collectives -------------------------------------------------------------------------------------------- */
 
-/* How a call is made. A zero-initialised struct (COLLET_HOW_DEFAULT) or a NULL pointer asks for a blocking call with
- * the default deadline and the algorithm chosen by the tuner. The struct is read during the call. */
+/* Holds the options of one call. A zero-initialised struct (COLLET_HOW_DEFAULT) or a NULL pointer asks for a blocking
+ * call with the default deadline and the algorithm chosen by the tuner. The struct is read during the call. */
 typedef struct collet_how {
 	collet_request **request;     /* if set, the call starts a request, writes it here and returns at once */
 	void *stream;                 /* a CUDA stream, see <collet/cuda.h>; not together with request */
@@ -279,8 +279,8 @@ typedef struct collet_how {
  *              and recv stay in use until the request has ended.
  *   Errors     COLLET_ERR_ARGUMENT, _UNSUPPORTED, _BUSY: nothing changed. COLLET_ERR_MEMORY, _SYSTEM: the call failed.
  *              COLLET_ERR_TIMEOUT, _PEER_LOST, _MISMATCH, _ABORTED, _TRANSPORT: the communicator has ended.
- *   Bits       Results are bitwise equal on all ranks and in every run: see Bits at the top.
- * How the combination of operands is defined: see collet_op. */
+ *   Results    are bitwise equal on all ranks and in every run: see Results at the top.
+ * collet_op defines how operands are combined. */
 
 /* Combines all ranks' send element by element into every rank's recv; count elements each. */
 COLLET_API COLLET_MUST_USE collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv,

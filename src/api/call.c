@@ -1,4 +1,4 @@
-/* From a planned call to a running request, and how that ends. */
+/* Starts planned calls, waits for them and completes them. Repeats the last call if only its buffers differ. */
 #include "api/call.h"
 
 #include <string.h>
@@ -90,9 +90,9 @@ static uint32_t poll_briefly(struct collet_request *request)
 
 /* Polls a fast-path request whose first messages have been sent, for the first time after a back-off. A rank that polls
  * too early takes the answer's cache line from the core that is about to fill it. That core's store then waits until
- * the line is back; between distant cores this takes as long as the message itself. So the rank first spends some
- * multiplications: more of them after a poll that was too early (but not if the peer was late), one less after any
- * other. Under lock. */
+ * the line is back; between distant cores this takes as long as the message itself. So the rank first runs a delay
+ * loop of some multiplications: more after a poll that was too early (but not if the peer was late), one less after
+ * any other. Under lock. */
 static void poll_with_backoff(struct collet_request *request)
 {
 	enum { BACKOFF_MAX = 96, BACKOFF_STEP = 12, EMPTY_FEW = 1, EMPTY_MANY = 9, BACKOFF_BYTES = 1024 };
@@ -147,7 +147,7 @@ void collet_call_record_start(struct collet_request *request)
 /* Sends the first messages before anything else: the rest is done while they travel. */
 static inline void start_fast_path(collet_comm *comm, struct collet_request *request, bool blocks)
 {
-	/* If transports are told how long the call takes, the time of its first copies counts. */
+	/* A time that is reported to transports must include the first copies, so it starts before them. */
 	const bool told = request->counted_bytes >= COLLET_CALL_REPORTED_BYTES;
 	const uint64_t ticks = told ? collet_ticks() : 0;
 	collet_fast_path_start(request);

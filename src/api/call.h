@@ -1,4 +1,4 @@
-/* A collective call: from checked arguments to a planned request, and to how that ends.
+/* Plans, starts and completes collective calls whose arguments have been checked.
  *
  * A call on host memory goes through collet_call_run(). src/cuda starts other calls from the steps below it. */
 #ifndef COLLET_API_CALL_H
@@ -9,7 +9,7 @@
 #include "engine/request.h"
 
 struct collet_call_arguments {
-	const char *function; /* static, for error sentences */
+	const char *function; /* static, for error texts */
 	enum collet_collective collective;
 	const void *send;
 	void *recv;
@@ -17,7 +17,7 @@ struct collet_call_arguments {
 	collet_dtype dtype;
 	collet_op op; /* COLLET_OP_COUNT if it does not reduce */
 	uint32_t root;
-	const struct collet_partition *input, *result; /* of v-forms: VECTOR, or an own block; else NULL */
+	const struct collet_partition *input, *result; /* partitions of a v-form (VECTOR, or an own block); else NULL */
 };
 
 /* ---- Running a call (call.c) */
@@ -67,9 +67,9 @@ collet_status collet_call_wait(struct collet_request **request);
 /* Makes one round of progress. Returns COLLET_PENDING, or completes the request. */
 collet_status collet_call_poll(struct collet_request **request);
 
-/* ---- What planning asks (call_plan.c) */
+/* ---- Parts of planning, for other callers too (call_plan.c) */
 
-/* Returns what an algorithm is chosen by, alike on all ranks. is_vector: of a v-form. */
+/* Returns the inputs of the choice of an algorithm, the same on all ranks. is_vector: the call is a v-form. */
 struct collet_choice_basis collet_call_choice_basis(
 	const collet_comm *comm, const struct collet_path_query *query, bool is_vector);
 /* Returns the program's index among those of its collective. */

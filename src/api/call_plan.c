@@ -1,4 +1,4 @@
-/* From a checked call to a planned request: its program, segments and channels. */
+/* Plans a checked call: chooses its program, segments and channels, and fills in the request. */
 #include <stdlib.h>
 #include <string.h>
 

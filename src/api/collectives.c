@@ -1,4 +1,4 @@
-/* The public collectives: check their arguments, then pass the call on. */
+/* Implements the public collectives: checks their arguments, then passes the call on. */
 #include <string.h>
 
 #include "api/call.h"
@@ -79,12 +79,12 @@ static collet_status dispatch(collet_comm *comm, struct collet_call_arguments *c
 	return collet_offload->collective(comm, &checked);
 }
 
-/* What in place means: equal buffers, or one that is a block of the other. */
+/* Says which buffers are in place: equal ones, or one that is a block of the other. */
 enum in_place { SAME, SEND_IN_RECV, RECV_IN_SEND };
 
-/* Inlined into the public functions, so that a repeated call is recognised before its arguments have been in memory.
- * There they are written one by one and read in pairs. Such a load waits for all earlier stores, also for those of the
- * last message, whose lines may still be on their way from another core. */
+/* Inlined into the public functions, so that a repeated call is recognised while its arguments are in registers. In
+ * memory they are stored one by one and loaded in pairs, which defeats store forwarding: such a load waits for all
+ * earlier stores. These include the last message's, whose cache lines may still be on their way from another core. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* True if the call differs from the cached one in its buffers alone, and these are valid. */

@@ -1,4 +1,4 @@
-/* Communicators: creating, splitting, ending and destroying them. */
+/* Creates, splits, ends and destroys communicators. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The communicator, and the checks that every call on one starts with. */
+/* Defines the communicator, and the checks that every call on one starts with. */
 #ifndef COLLET_API_COMM_H
 #define COLLET_API_COMM_H
 
@@ -45,7 +45,7 @@ struct collet_comm {
 	struct collet_algorithm_use algorithm_uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MAX];
 };
 
-/* Creates a communicator of these world ranks; NULL is all. Takes world over, even if it fails. */
+/* Creates a communicator of these world ranks; NULL is all. Takes ownership of world, even if it fails. */
 collet_status collet_comm_make(collet_comm **comm, struct collet_context *context, uint64_t id, uint32_t rank,
 	uint32_t size, uint32_t *world);
 /* Refuses a call from a user-defined operation. Such an operation runs in the middle of a call and under the engine's

@@ -1,4 +1,4 @@
-/* Contexts: from options and environment to a rank that can reach all others. */
+/* Creates a context from options and environment, for a rank that can then reach all others; frees contexts. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,7 +263,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 	return hash;
 }
 
-/* Opens transports before the rendezvous, which tells other ranks of them. */
+/* Opens transports before the bootstrap, which tells other ranks of them. */
 static collet_status open_transports(struct collet_context *context)
 {
 	const struct collet_device_config config = {

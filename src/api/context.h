@@ -1,4 +1,4 @@
-/* A context: what one rank has in one process.
+/* Defines the context: what one rank has in one process.
  *
  * It owns the engine, the control plane, the arena and the transports. collet_comm_create() makes it, and the
  * communicators split from that one share it. The last of them to be destroyed releases it. */

@@ -1,4 +1,4 @@
-/* Memory that peers can map, and the registration of the user's own. */
+/* Allocates memory that peers can map, and registers the user's own. */
 #include <stdlib.h>
 
 #include <collet/cuda.h>

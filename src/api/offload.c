@@ -1,4 +1,4 @@
-/* Picks up the GPU room, if it is built: the only file that a build option decides about. */
+/* Selects the table of src/cuda, if that was built. No other file depends on this build option. */
 #include "api/offload.h"
 
 #ifdef COLLET_CUDA

@@ -1,5 +1,5 @@
-/* What the library does with GPUs, as a table of functions. src/cuda fills it in; api calls nothing of GPUs but through
- * it. A build without src/cuda has no table, and then all memory is the host's.
+/* Declares what the library does with GPUs, as a table of functions. src/cuda fills it in, and api reaches GPUs through
+ * it alone. A build without src/cuda has no table, and then all memory is the host's.
  *
  * context->gpu and comm->gpu are src/cuda's, and opaque to api. They are NULL without a table, without a driver and in
  * a communicator that has not been opened. api calls a function on a context only if context->gpu is set, and one on a
@@ -37,7 +37,7 @@ struct collet_checked_call {
 	const collet_how *how;                 /* NULL for the default */
 };
 
-/* What the path of a call to GPU memory depends on. */
+/* Describes a call, as far as its call path depends on that. */
 struct collet_path_query {
 	enum collet_collective collective;
 	collet_op op; /* COLLET_OP_COUNT if it does not reduce */
@@ -47,7 +47,7 @@ struct collet_path_query {
 	bool algorithm_named;                 /* the user named the program */
 };
 
-/* What the algorithm of a call is chosen by, alike on all ranks. */
+/* Holds the inputs of the choice of an algorithm, the same on all ranks. */
 struct collet_choice_basis {
 	const struct collet_choice_inputs *inputs;
 	const struct collet_choice_table *table;

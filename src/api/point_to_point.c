@@ -1,4 +1,4 @@
-/* The public point-to-point calls. */
+/* Implements the public point-to-point calls. */
 #include "api/call.h"
 #include "api/point_to_point.h"
 #include "core/clock.h"

@@ -1,4 +1,4 @@
-/* Starting sends and receives that have been checked. */
+/* Starts sends and receives that have been checked. */
 #ifndef COLLET_API_POINT_TO_POINT_H
 #define COLLET_API_POINT_TO_POINT_H
 

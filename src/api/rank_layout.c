@@ -1,4 +1,4 @@
-/* Finds in which order ranks stand: once for a communicator, from peer_infos, alike on all ranks.
+/* Computes the orders of ranks: once for a communicator, from the peer infos, the same on all ranks.
  *
  * There are two orders, because an order may show in the result: a float sum along a ring begins where the ring begins.
  * Which ranks share a host is part of how a job is laid out, so algorithms over several hosts follow it. Which cores

@@ -1,4 +1,4 @@
-/* The order in which a communicator's ranks stand: their positions. Algorithms see positions, not ranks. */
+/* Orders a communicator's ranks. Algorithms see positions in such an order, not ranks. */
 #ifndef COLLET_API_RANK_LAYOUT_H
 #define COLLET_API_RANK_LAYOUT_H
 

@@ -1,4 +1,4 @@
-/* Waiting for requests. */
+/* Implements the public functions that test requests and wait for them. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* collet/tools.h: what collet-bench and similar tools ask the library. */
+/* Implements collet/tools.h: what collet-bench and similar tools ask the library. */
 #include <collet/tools.h>
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The room's door: the table by which api calls what is here. */
+/* Defines the table by which api calls the functions of src/cuda. */
 #include "api/offload.h"
 
 #include "cuda/call_path.h"

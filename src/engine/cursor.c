@@ -1,6 +1,6 @@
 /* Finds the (step, segment) that a task issues next. The order is: passes; steps of a pass; segments of a step. The
  * segments of two paired steps alternate. Both ends of every transfer count the same way, so that the k-th message
- * meets the k-th receive. */
+ * matches the k-th receive. */
 #include <string.h>
 
 #include "collectives/program.h"

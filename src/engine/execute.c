@@ -30,7 +30,7 @@ static const void *scaled_copy(struct collet_task *task, const struct collet_wor
 	return copy;
 }
 
-/* Prepares the parts that queue_sends() in task.c has queued, in its order. */
+/* Prepares the messages that queue_sends() in task.c has queued, in its order. */
 static void pack_parts(struct collet_task *task, struct collet_work_item *item)
 {
 	struct collet_request *request = item->request;

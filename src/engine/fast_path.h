@@ -42,7 +42,7 @@ struct collet_fast_path_step {
 	struct collet_planned_transfer *operand_list, *send_list;
 	uint8_t operand_count, send_count;
 	uint8_t receive_count;       /* operands that are received */
-	bool combines, averages, copies, writes;
+	bool combines, averages, copies, writes; /* writes: its value has a destination on this rank */
 	bool sends_first;            /* it only copies, and sends what it copies */
 	bool overwrites_sent;        /* it writes what an earlier step sends */
 	bool overwrites_if_in_place; /* it does so if the caller's buffers overlap */

@@ -1,7 +1,7 @@
 /* Finds out that ranks made different calls, and names who called what.
  *
  * A query starts when an unexpected message has come (collet_mismatch_suspect), or when a call has waited for 100 ms:
- * ranks that disagree may wait for messages that never meet. This rank then asks the ranks that it waits for, over the
+ * ranks that disagree may wait for messages that never match. This rank then asks the ranks that it waits for, over the
  * control plane, what they called as that number. Their control threads answer from the flight recorder, whatever their
  * users' threads do. The first difference ends the communicator on all ranks and names both calls. A rank that has not
  * made the call yet is no mistake, until COLLET_ERR_TIMEOUT. After 10 s this rank asks all ranks, and one warning names

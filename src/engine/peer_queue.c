@@ -267,7 +267,7 @@ bool collet_peer_queue_post_receive(struct collet_peer_queue *peer_queue)
 uint32_t collet_peer_queue_progress(struct collet_peer_queue *peer_queue)
 {
 	collet_peer_queue_post_ready(peer_queue);
-	/* Again, since it may have been published since. */
+	/* Load it again: the control thread may have opened it meanwhile. */
 	struct collet_endpoint *endpoint = collet_peer_queue_endpoint(peer_queue);
 	if (!endpoint)
 		return 0;

@@ -21,7 +21,7 @@ struct collet_call {
 	uint32_t algorithm;      /* index into the collective's programs */
 	uint32_t segment_bytes, channels; /* as the caller asked; 0: as chosen */
 	uint32_t user_op;        /* hash of a user operation's name */
-	char user_name[24];      /* its beginning, for sentences */
+	char user_name[24];      /* its beginning, for error texts */
 };
 
 struct collet_record {

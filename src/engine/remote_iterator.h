@@ -1,7 +1,7 @@
-/* Iterates over the remote peers of a step: its sources and destinations without this rank, and each one's part of an
- * item.
+/* Iterates over the remote peers of a step: its sources and destinations without this rank, and the message of an item
+ * for each.
  *
- *	for (struct remotes at = remote_iterator_of(request, step, REMOTE_SOURCES); remote_iterator_next(&at);)
+ *	for (struct remote_iterator at = remote_iterator_of(request, step, REMOTE_SOURCES); remote_iterator_next(&at);)
  *		... at.position ...
  *
  * Peers come in the order in which the step names them. It is the same on every rank, and the order of messages. */
@@ -60,7 +60,7 @@ static inline bool remote_iterator_next(struct remote_iterator *at)
 	}
 }
 
-/* Goes to the next peer that sends or receives a part of the item. */
+/* Goes to the next peer that sends or receives a message of the item. */
 static inline bool remote_iterator_next_part(struct remote_iterator *at, const struct collet_work_item *item)
 {
 	while (remote_iterator_next(at)) {

@@ -25,7 +25,7 @@ static void fill_message(const struct collet_request *request, struct collet_tra
 	transfer->message.bytes = count * request->element_bytes;
 }
 
-/* Returns the address of a part of the item that is not at its place: in the slot of the staging, or in the cell. */
+/* Returns the address of an item's segment in staging: in its slot, or with GPUDirect in its cell. */
 static char *part_address(const struct collet_task *task, const struct collet_work_item *item, uint32_t part)
 {
 	return collet_gdr_of(item->request) ? collet_gdr_cell(item, part) : work_item_slot(task, item, part);

@@ -47,7 +47,7 @@ static inline struct collet_peer_queue *work_item_peer_queue(
 	return collet_peer_queue_get(task->state, task->channel, request_comm_rank(item->request, position));
 }
 
-/* Returns a part of the item's slot of the staging: see collet_slot_segments(). */
+/* Returns a segment of the item's slot of the staging: see collet_slot_segments(). */
 static inline char *work_item_slot(
 	const struct collet_task *task, const struct collet_work_item *item, uint32_t segment)
 {
@@ -63,8 +63,8 @@ void collet_task_progress(struct collet_task *task);
 collet_status collet_task_get(struct collet_comm_state *state, uint32_t channel, struct collet_task **task);
 void collet_task_destroy(struct collet_task *task);
 /* Returns how many segments a slot of the staging must hold if an item receives from up to fan_in peers. It holds
- * those, the value if that has no destination, and this rank's scaled operand or one more part that a scatter's root
- * prepares. */
+ * those, the value if that has no destination, and this rank's scaled operand or one more message that a scatter's
+ * root prepares. */
 uint32_t collet_slot_segments(enum collet_collective collective, uint32_t fan_in);
 /* Returns the elements of a segment of about segment_bytes, such that a slot holds slot_segments of them. */
 uint64_t collet_segment_elements(uint32_t segment_bytes, uint32_t slot_segments, size_t element_bytes);

@@ -86,7 +86,7 @@ static uint64_t publish_min(const struct collet_task *task, const struct collet_
 	return count_receivers(item) == 1 ? PUBLISH_SINGLE_MIN : PUBLISH_MIN;
 }
 
-/* True if the peer better reads the item from its source through the kernel. Only for a single receiver, since the
+/* True if the peer should read the item from its source through the kernel (CMA). Only for a single receiver, since the
  * kernel copies once for each. */
 static bool is_read_in_place(struct collet_task *task, const struct collet_work_item *item)
 {

@@ -87,7 +87,7 @@ static void update_cpu(struct collet_engine *engine)
 	engine->wake.shared_cpu = cpu >= 0 && cpu < UINT16_MAX ? (uint32_t)cpu + 1 : 0;
 }
 
-/* True if the thread goes on spinning instead of yielding. If ranks outnumber cores, it yields if it waits for a rank
+/* True if the thread should spin rather than yield now. If ranks outnumber cores, it yields if it waits for a rank
  * that needs this core. It spins much longer if ranks on its core wait for it, since a rank that it yields to yields
  * again. */
 static bool keeps_spinning(const struct collet_engine *engine, struct collet_spin_wait *spin_wait)

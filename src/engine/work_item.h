@@ -35,7 +35,7 @@ struct collet_work_item {
 	struct collet_byte_range reads[COLLET_STEP_SOURCES];
 	struct collet_byte_range writes;
 	struct collet_byte_range borrowed; /* the memory that its sends read */
-	struct collet_byte_range excluded; /* per-peer step: the ranges above are hulls; this part does not count */
+	struct collet_byte_range excluded; /* per-peer step: the ranges above are hulls; this one is not accessed */
 	void *value;                 /* address of the reduced segment */
 };
 
@@ -70,7 +70,7 @@ static inline bool work_item_peer_segment(const struct collet_request *request, 
 	return true;
 }
 
-/* True if a step that sends a different part of a buffer to each peer prepares these parts in the slot. */
+/* True if the messages of a per-peer step are copied or scaled into the slot before they are sent. */
 static inline bool work_item_packs_parts(const struct collet_work_item *item)
 {
 	const struct collet_request *request = item->request;
@@ -133,7 +133,7 @@ bool collet_work_item_is_fresh(const struct collet_work_item *item);
 /* ---- execute.c */
 /* Executes an item whose bytes have arrived and whose destination is free: reduces or stores them, posts its sends. */
 void collet_work_item_execute(struct collet_task *task, struct collet_work_item *item);
-/* The two parts of that if somebody else makes the copies: posts the sends; then marks the item executed. */
+/* Do the same in two steps, if other code makes the copies: post the sends; then mark the item executed. */
 void collet_work_item_post_sends(struct collet_task *task, const struct collet_work_item *item);
 void collet_work_item_finish(struct collet_task *task, struct collet_work_item *item);
 /* Copies the views of an item into its staging and releases them. An item that must wait for its destination does this,

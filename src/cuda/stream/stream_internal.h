@@ -1,4 +1,4 @@
-/* The calls of one communicator on streams, for the files of this room. */
+/* Keeps the calls of one communicator on streams, for the files of this folder. */
 #ifndef COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 #define COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 

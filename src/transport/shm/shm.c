@@ -199,8 +199,8 @@ static bool is_waited_for(const struct shm_endpoint *shm)
 	return shm->endpoint.posted != 0 || shm->is_peeked;
 }
 
-/* Looks for a peer that is gone after many empty polls. What it published before it left is still delivered. What needs
- * the peer to act is not. */
+/* Checks after many empty polls whether the peer is gone. What it published before it left is still delivered. What
+ * needs the peer to act is not. */
 static uint32_t check_idle_peer(struct shm_endpoint *shm)
 {
 	shm->empty_polls = 0;

@@ -215,7 +215,7 @@ static uint64_t coop_write_once(struct shm_endpoint *shm)
 {
 	bool is_only;
 	struct coop_message candidate = find_coop_message(shm, &is_only);
-	/* A peer that has closed is detected elsewhere, by the checks that look after the peer. */
+	/* A peer that has closed is detected by the liveness checks. */
 	if (!candidate.transfer || !collet_shm_access_begin(shm, candidate.number))
 		return 0;
 	const uint64_t bytes = candidate.transfer->message.bytes, all = units_of(bytes);

@@ -1,4 +1,4 @@
-/* Receives messages: consumes cells in order and brings each message to the first receive.
+/* Receives messages: consumes cells in order and delivers each message to the first posted receive.
  *
  * Cells are written by the peer. Each word is loaded once, and bounded before it is used. */
 #include <string.h>

@@ -47,7 +47,7 @@ static inline void shm_consume_cells(struct shm_endpoint *shm, unsigned count)
 	shm_publish(shm, &shm->mine->cells_consumed, shm->in_next);
 }
 
-/* Gives a borrowed buffer back to the sender. */
+/* Releases a borrowed buffer to the sender. */
 static inline void shm_release_token(struct shm_endpoint *shm, uint32_t token)
 {
 	shm->in_tokens_done ^= (uint64_t)1 << token;
@@ -61,7 +61,7 @@ static inline void shm_count_received(struct shm_endpoint *shm, const struct col
 	shm_count(&shm->endpoint.stats.bytes_received, transfer->message.bytes);
 }
 
-/* Completes the first receive. holds and detail say what release_view() has to give back to the sender. */
+/* Completes the first receive. holds and detail say what release_view() has to release. */
 static inline void shm_complete_first(struct shm_endpoint *shm, const void *view, uint64_t holds, uint64_t detail)
 {
 	struct collet_transfer *transfer = shm->receives.first;

@@ -62,7 +62,7 @@ static void copy_range(struct shm_endpoint *shm, struct shm_range range)
 }
 
 /* Copies a range from a thread of this process. That thread's close() waits meanwhile, so that nobody reads a buffer
- * that its owner has back. */
+ * that its owner may use again. */
 static bool copy_range_guarded(struct shm_endpoint *shm, struct shm_range range)
 {
 	const bool is_allowed = collet_shm_access_begin(shm, shm->in_messages);

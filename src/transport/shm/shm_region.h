@@ -61,7 +61,8 @@ enum {
 	SHM_REGION_BYTES = SHM_REGION_BASE_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES
 };
 
-/* How the bytes of a message travel; also the types of cells that continue a message. */
+/* Says how the bytes of a message travel, or that a cell continues a message. In UCX's words SHM_INLINE is short,
+ * SHM_RING and SHM_BULK are bcopy. SHM_CMA, SHM_SAME_PROCESS and SHM_ARENA are zcopy by get, SHM_PUT is a put. */
 enum shm_protocol {
 	SHM_INLINE = 1,  /* in the cell and the following ones */
 	SHM_RING,        /* the first bytes, or all, in a run of units */

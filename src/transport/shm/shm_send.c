@@ -1,4 +1,4 @@
-/* Sends messages: publishes each as a cell with its bytes beside it, or leaves the bytes in place and lends them. */
+/* Sends messages: publishes each as a cell with its bytes beside it, or lets the peer borrow the bytes in place. */
 #include <string.h>
 
 #include "core/cpu.h"
@@ -216,7 +216,7 @@ static inline uint64_t free_tokens(const struct shm_endpoint *shm, uint64_t done
 	return ~(shm->tokens_used ^ done) & ~shm->tokens_borrowed;
 }
 
-/* Lends the buffer of the first send. The peer releases it by its token. False if all tokens are in use. */
+/* Lets the peer borrow the buffer of the first send, and release it by its token. False if all tokens are in use. */
 static bool publish_borrowed(struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t location)
 {
 	struct collet_transfer *transfer = shm->sends.first;
@@ -299,7 +299,7 @@ static inline bool uses_cma(const struct shm_endpoint *shm, const struct collet_
 		(is_tuned_send(shm, transfer) && shm->cma_classes[shm_call_class(transfer)]);
 }
 
-/* True if the message is lent in place, in the arena. *location is then its offset there. */
+/* True if the peer borrows the message in place, in the arena. *location is then its offset there. */
 static inline bool uses_arena(
 	const struct shm_endpoint *shm, const struct collet_transfer *transfer, uint64_t *location)
 {
