@@ -1,10 +1,10 @@
-/* Declares what the library does with GPUs, as a table of functions. src/cuda fills it in, and api reaches GPUs through
- * it alone. A build without src/cuda has no table, and then all memory is the host's.
+/* Declares the table of functions by which api uses GPUs. src/cuda defines it. A build without src/cuda has no table,
+ * and treats all memory as host memory.
  *
- * context->gpu and comm->gpu are src/cuda's, and opaque to api. They are NULL without a table, without a driver and in
- * a communicator that has not been opened. api calls a function on a context only if context->gpu is set, and one on a
- * communicator only if comm->gpu is; a call on host memory pays one load and a branch. context_open and comm_open are
- * called whenever there is a table. Every member is set. */
+ * context->gpu and comm->gpu belong to src/cuda, and are opaque to api. They are NULL without a table, without a driver
+ * and in a communicator that has not been opened. api calls a function on a context only if context->gpu is set, and
+ * one on a communicator only if comm->gpu is. So a call on host memory costs one load and a branch. context_open and
+ * comm_open are called whenever there is a table. Every member is set. */
 #ifndef COLLET_API_OFFLOAD_H
 #define COLLET_API_OFFLOAD_H
 
@@ -37,7 +37,7 @@ struct collet_checked_call {
 	const collet_how *how;                 /* NULL for the default */
 };
 
-/* Describes a call, as far as its call path depends on that. */
+/* The inputs of the choice of a call path for GPU memory. */
 struct collet_path_query {
 	enum collet_collective collective;
 	collet_op op; /* COLLET_OP_COUNT if it does not reduce */
@@ -47,7 +47,7 @@ struct collet_path_query {
 	bool algorithm_named;                 /* the user named the program */
 };
 
-/* Holds the inputs of the choice of an algorithm, the same on all ranks. */
+/* The inputs of the choice of an algorithm. Alike on all ranks. */
 struct collet_choice_basis {
 	const struct collet_choice_inputs *inputs;
 	const struct collet_choice_table *table;
@@ -88,7 +88,7 @@ struct collet_offload {
 	 * are. May change the arguments and buffers of *call. */
 	collet_status (*collective)(collet_comm *comm, struct collet_checked_call *call);
 	/* Enqueues checked messages on how->stream. If that is NULL, waits until earlier calls on streams have started,
-	 * and stages the buffers that are a GPU's: ops then use host memory, and *staging must become their request's.
+	 * and stages the buffers in GPU memory. ops then use host memory, and *staging must be handed to their request.
 	 * *staging is NULL if nothing is staged. */
 	collet_status (*p2p)(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
 		collet_dtype dtype, const collet_how *how, struct collet_gpu_staging **staging);
@@ -101,7 +101,7 @@ struct collet_offload {
 
 	/* ---- Planning */
 
-	/* Pure. is_vector: a v-form. query->program is not read. */
+	/* Returns the inputs of the choice of an algorithm. Pure. is_vector: a v-form. query->program is not read. */
 	struct collet_choice_basis (*choice_basis)(
 		const collet_comm *comm, const struct collet_path_query *query, bool is_vector);
 	/* Fills the gpu members of a plan. */

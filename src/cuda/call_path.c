@@ -33,13 +33,14 @@ collet_status collet_call_use_staging(const collet_comm *comm, struct collet_cal
 
 /* ---- Paths ---- */
 
-/* A kernel of each rank: ranks have a GPU each, or are threads that share one. All ranks decide alike. */
+/* Runs the call by a kernel on each rank, if ranks have a GPU each or are threads that share one. All ranks decide
+ * alike. */
 static collet_status path_device_collective(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	return collet_device_collectives_call(comm, call->arguments, call->buffers, call->how, claimed);
 }
 
-/* The stream that the caller names: it executes the call by the leader, or staged in host memory. */
+/* Enqueues the call on the stream that the caller names. The leader executes it, or it is staged in host memory. */
 static collet_status path_stream(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	*claimed = call->how && call->how->stream;
@@ -48,7 +49,8 @@ static collet_status path_stream(collet_comm *comm, struct collet_checked_call *
 		       : COLLET_OK;
 }
 
-/* No path: waits until earlier calls on streams have started, as all paths behind it must. */
+/* Waits until earlier calls on streams have started, as all paths behind it must. Claims the call only if that fails.
+ */
 static collet_status path_after_streams(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	const collet_status status = collet_streams_wait_started(comm, call->arguments->function, call->how);
@@ -56,8 +58,9 @@ static collet_status path_after_streams(collet_comm *comm, struct collet_checked
 	return status;
 }
 
-/* The leader of ranks that share a GPU. It launches a kernel for all of them, or has all of them stage their buffers
- * (cuda/shared_gpu/shared_gpu.h). All ranks decide alike which calls it is asked about. */
+/* Sends the descriptor of the call to the leader of ranks that share a GPU. The leader launches a kernel for all of
+ * them, or has all of them stage their buffers (cuda/shared_gpu/shared_gpu.h). All ranks decide alike which calls it is
+ * asked about. */
 static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	const struct collet_call_arguments *arguments = call->arguments;
@@ -74,7 +77,7 @@ static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_ca
 	return status == COLLET_OK ? collet_gpu_call_run(comm, arguments, &buffers, NULL, call->how) : status;
 }
 
-/* Host memory: each rank stages the buffers that are a GPU's (cuda/staging/gpu_staging.h). */
+/* Runs the call in host memory: each rank stages its buffers in GPU memory (cuda/staging/gpu_staging.h). */
 static collet_status path_staged(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	struct collet_call_arguments *arguments = call->arguments;
@@ -90,12 +93,12 @@ static collet_status path_staged(collet_comm *comm, struct collet_checked_call *
 	return collet_gpu_call_run(comm, arguments, NULL, staging, call->how);
 }
 
-/* A path. It leaves *claimed false if the call is not for it; nothing has happened then, and the next path is asked.
- * Else it returns the call's status: the call has run, has started (how.request), is on its stream (how.stream), or had
- * a mistake. */
+/* Tries one path. Sets *claimed to false if the call is not for it: nothing has happened then, and the next path is
+ * tried. Otherwise returns the status of the call: it has run, has started (how.request), is on its stream
+ * (how.stream), or was refused. */
 typedef collet_status call_path(collet_comm *comm, struct collet_checked_call *call, bool *claimed);
 
-/* The last takes all calls that come to it. */
+/* Tried in this order. The last one takes every call. */
 static call_path *const call_paths[] = { path_device_collective, path_stream, path_after_streams, path_shared_gpu,
 	path_staged };
 

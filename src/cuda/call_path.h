@@ -1,6 +1,6 @@
-/* Chooses the path of a checked collective to its buffers, which may be the host's or a GPU's. call_path.c has the
- * paths in the order in which they are asked, and nowhere else is that decided. path_rules.h has the sizes that they
- * depend on, and says what an algorithm is chosen by. */
+/* Chooses the path of a checked collective whose buffers may be in host or GPU memory. Only call_path.c decides in
+ * which order paths are tried. path_rules.h has the sizes that paths depend on, and the inputs of the choice of an
+ * algorithm. */
 #ifndef COLLET_CUDA_CALL_PATH_H
 #define COLLET_CUDA_CALL_PATH_H
 

@@ -1,4 +1,5 @@
-/* GPU memory: that of collet_mem_alloc_device(), which ranks of this host can map, and what programs register. */
+/* Allocates GPU memory that ranks of this host can map (collet_mem_alloc_device()), and registers memory of the
+ * application. */
 #include "cuda/device_memory.h"
 
 #include <unistd.h>

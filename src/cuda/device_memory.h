@@ -1,4 +1,4 @@
-/* A GPU's memory: the library's own, and what programs register. */
+/* A GPU's memory: the library's own, and what applications register. */
 #ifndef COLLET_CUDA_DEVICE_MEMORY_H
 #define COLLET_CUDA_DEVICE_MEMORY_H
 

@@ -1,5 +1,5 @@
-/* How a call whose buffers may be a GPU's starts: described to the leader of ranks that share a GPU, executed by a
- * kernel, or on the host memory that stages its buffers. */
+/* Starts a call whose buffers may be in GPU memory. Sends its descriptor to the leader of a shared GPU, has a kernel
+ * execute it, or runs it on staged host memory. */
 #include "cuda/gpu_call.h"
 
 #include "cuda/gpu_context.h"
@@ -44,7 +44,7 @@ collet_status collet_gpu_call_prepare(collet_comm *comm, const struct collet_cal
 	return status;
 }
 
-/* Its tasks hold it, and what comes after it, until the leader has decided how it is executed. */
+/* Sends the descriptor of the call to the leader. Tasks defer the request, and later ones, until the decision. */
 static void start_with_leader(
 	collet_comm *comm, struct collet_request *request, const struct collet_call_buffers *gpu_buffers, bool blocks)
 {
@@ -75,7 +75,7 @@ static void start_pipelined(collet_comm *comm, struct collet_request *request, s
 		collet_comm_state_end(&comm->state, status, true, collet_last_error());
 }
 
-/* Starts a request whose buffers are host memory by now; it has staging if any was a GPU's. */
+/* Starts a request on host memory. It has staging if any buffer was in GPU memory. */
 static void start_on_host(collet_comm *comm, struct collet_request *request, bool blocks)
 {
 	struct collet_pipeline *pipeline = collet_gpu_staging_pipeline(request->staging);
@@ -129,8 +129,8 @@ void collet_gpu_call_start_offloaded(
 	collet_call_record_start(request);
 }
 
-/* Gives a prepared request its staging: the caller's, or one of its own if the call could have gone to the leader but
- * does not. *is_for_leader: it does. On failure the caller still has staging. Under lock. */
+/* Sets the staging of a prepared request: the one given, or a new one if the leader could do the call but does not.
+ * *is_for_leader: the leader does it. On failure the caller still owns staging. Under lock. */
 static collet_status set_staging(collet_comm *comm, struct collet_request *request,
 	const struct collet_call_buffers *gpu_buffers, struct collet_gpu_staging *staging, bool *is_for_leader)
 {
@@ -197,7 +197,8 @@ enum collet_gpu_staging_kind collet_p2p_ops_staging_kind(
 	return COLLET_GPU_STAGING_MESSAGE;
 }
 
-/* Begins staging for messages whose buffers are a GPU's, and has ops use it. *staging is NULL if no buffer is. */
+/* Begins staging for messages whose buffers are in GPU memory, and makes ops use it. *staging is NULL if no buffer is.
+ */
 static collet_status stage(collet_comm *comm, const char *function, struct collet_p2p_op *ops, uint32_t count,
 	collet_dtype dtype, struct collet_gpu_staging **staging)
 {

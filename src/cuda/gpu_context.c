@@ -1,4 +1,4 @@
-/* What a context and a communicator have of GPUs: from opening the driver to closing it. */
+/* Creates and frees the GPU state of contexts and communicators. */
 #include "cuda/gpu_context.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What a context and a communicator have of GPUs: what api/offload.h calls context->gpu and comm->gpu. Both exist where
- * there is a driver that can be used. */
+/* Declares the GPU state of a context and of a communicator: context->gpu and comm->gpu of api/offload.h. Both are NULL
+ * without a usable driver. */
 #ifndef COLLET_CUDA_GPU_CONTEXT_H
 #define COLLET_CUDA_GPU_CONTEXT_H
 
@@ -25,10 +25,10 @@ struct collet_gpu_comm {
 	struct collet_device_collectives *device_collectives; /* NULL if ranks launch no kernels of their own */
 	struct collet_streams *streams; /* NULL until a call is made on a stream (stream/stream_call.h) */
 	bool has_gpudirect;             /* transports of all pairs of ranks take GPU memory */
-	uint32_t ranks_per_gpu;         /* of the GPU with most; 1 if none is shared */
+	uint32_t ranks_per_gpu;         /* the most ranks on one GPU; 1 if none is shared */
 };
 
-/* As api/offload.h says of their namesakes. */
+/* Implement the functions of the same names in api/offload.h. */
 collet_status collet_gpu_context_open(struct collet_context *context);
 bool collet_gpu_context_close(struct collet_context *context, bool is_forked);
 collet_status collet_gpu_comm_open(collet_comm *comm);

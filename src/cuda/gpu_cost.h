@@ -30,7 +30,7 @@ size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes);
 size_t collet_gpu_pipelined_min(const struct collet_gpu_link *link);
 
 /* Returns the link of messages between kernels, like any other of the model: the tuning's, if it has one named
- * "cuda_ipc". Else these estimates, which nobody has measured:
+ * "cuda_ipc". Else these estimates, which nobody has measured (a "piece" of a tuning file is a segment):
  *	latency		until another GPU sees a flag that was set in its memory: 1.5 us
  *	message, piece	of a channel, for each: a fence and a flag, 0.3 us
  *	byte		up to 4 KiB flags are between the bytes, 10 GB/s; then one channel moves 20 GB/s, and several
@@ -55,7 +55,7 @@ struct collet_gpu_cost {
 bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query *call, const char *path,
 	struct collet_segmentation cut, struct collet_gpu_cost *cost);
 
-/* Fills what a plan says of a call on GPU memory. The query names the program, cut its segmentation. */
+/* Fills what a plan says of a call on GPU memory. The query names the program; cut is its segmentation. */
 void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *query, struct collet_segmentation cut,
 	collet_plan *plan);
 

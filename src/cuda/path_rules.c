@@ -30,7 +30,7 @@ struct collet_choice_basis collet_path_choice_basis(
 	if (!comm->gpu->device_collectives || comm->context->deterministic || call->op == COLLET_USER ||
 		!collet_device_collectives_fit(comm, call->collective, call->shape, call->dtype))
 		return hosts;
-	/* With a leader, v-forms are the leader's, and calls that move nothing are the host's. */
+	/* If there is a leader, it does v-forms, and the host does calls that move nothing. */
 	if (comm->gpu->shared_gpu && (is_vector || !moves))
 		return hosts;
 	struct collet_choice_basis kernels = collet_device_collectives_choices(comm);

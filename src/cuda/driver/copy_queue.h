@@ -29,7 +29,7 @@ bool collet_copy_queue_release(struct collet_copy_streams *copy_streams, struct 
 void collet_copy_queue_destroy(const struct collet_cuda *cuda, struct collet_copy_queue *queue, bool entered);
 
 /* Makes the queue's context current until pop_context. Nothing that the queue does in between invalidates a capture of
- * the program. */
+ * the application. */
 collet_status collet_copy_queue_push_context(const struct collet_cuda *cuda, struct collet_copy_queue *queue);
 /* The same, but acquires a queue first if *queue is NULL. */
 collet_status collet_copy_queue_acquire_current(struct collet_copy_streams *copy_streams,

@@ -13,7 +13,7 @@ void collet_copy_streams_init(struct collet_copy_streams *copy_streams, const st
 
 static void free_copy_stream(const struct collet_cuda *cuda, struct collet_copy_stream *copy_stream)
 {
-	/* The program may have destroyed the context, and the stream with it. Then nothing is left to free. */
+	/* The application may have destroyed the context, and the stream with it. Then nothing is left to free. */
 	const bool entered = copy_stream->stream && collet_cuda_push_context(cuda, copy_stream->context) == CU_OK;
 	if (entered)
 		(void)cuda->cuStreamDestroy(copy_stream->stream);

@@ -52,9 +52,9 @@ struct collet_device {
 	struct collet_ipc_get *ipc_get;      /* see ipc_get.h */
 };
 
-/* Finds the GPU that the calling thread uses, if the program has initialised the driver: that of its current context,
- * or the only one. Puts its UUID into peer_info for the peers to compare. use_shared_gpu: ranks of one GPU work
- * together at all. Finding no GPU is no error. */
+/* Finds the GPU that the calling thread uses, if the application has initialised the driver: that of its current
+ * context, or the only one. Puts its UUID into peer_info for the peers to compare. use_shared_gpu: ranks may use the
+ * GPU of another rank. Finding no GPU is no error. */
 void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda,
 	struct collet_copy_streams *copy_streams, bool use_shared_gpu, struct collet_peer_info *peer_info,
 	const struct collet_log *log);
@@ -63,8 +63,8 @@ bool collet_peer_info_has_gpu(const struct collet_peer_info *peer_info);
 /* Call before the copy streams are destroyed. A zeroed object is allowed. */
 void collet_device_deinit(struct collet_device *device);
 
-/* Returns the device of the calling thread, and its context. -1: the program has not initialised the driver, or it
- * cannot be told which GPU the thread uses. */
+/* Returns the device of the calling thread, and its context. -1: the application has not initialised the driver, or it
+ * is unknown which GPU the thread uses. */
 int collet_device_current(const struct collet_cuda *cuda, cu_context *context);
 /* Gets the handle of an allocation of this process; creates it once per allocation. Needs the engine's lock. */
 collet_status collet_device_get_handle(struct collet_device *device, const struct collet_pointer_attributes *attributes,

@@ -29,9 +29,9 @@ void collet_cuda_close(struct collet_cuda *cuda);  /* a zeroed object is allowed
  * what the driver says. */
 collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result, const char *what);
 
-/* Creates a stream of highest priority in the current context. The reason is not speed: the program's streams may wait
- * for this one through a memory word, which the driver does not see as a dependency. A GPU has few hardware queues, and
- * streams of different priorities never share one. */
+/* Creates a stream of highest priority in the current context. The reason is not speed. Streams of the application may
+ * wait for this one through a flag in memory, and the driver does not see that as a dependency. A GPU has few hardware
+ * queues, and streams of different priorities never share one. */
 cu_result collet_cuda_create_stream(const struct collet_cuda *cuda, cu_stream *stream);
 
 /* Lets the thread call the driver without invalidating any capture, until restore_capture gets the returned mode. */
@@ -42,8 +42,8 @@ void collet_cuda_restore_capture(const struct collet_cuda *cuda, int mode);
 cu_result collet_cuda_push_context(const struct collet_cuda *cuda, cu_context context);
 void collet_cuda_pop_context(const struct collet_cuda *cuda);
 
-/* True if entering a context failed because the program destroyed it, or the driver has shut down. Then nothing runs
- * there, and what was allocated there is gone. Any other error leaves both open. */
+/* True if entering a context failed because the application destroyed it, or the driver has shut down. Then nothing
+ * runs there, and what was allocated there is gone. Any other error leaves both open. */
 bool collet_cuda_context_is_destroyed(cu_result result);
 /* Unpins host memory; context is where it was pinned. Returns false if the driver refuses, as it does in a context
  * broken by a fault. The driver may still write to the memory then, so it must never be unmapped or reused. */

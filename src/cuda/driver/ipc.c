@@ -67,7 +67,7 @@ static void unmap(const struct collet_cuda *cuda, const struct collet_ipc_mappin
 		(void)cuda->cuMemAddressFree(mapping->address, mapping->mapped_bytes);
 		return;
 	}
-	/* Fails if the program has destroyed the context, which closed the handle too. */
+	/* Fails if the application has destroyed the context, which closed the handle too. */
 	if (collet_cuda_push_context(cuda, mapping->context) == CU_OK) {
 		(void)cuda->cuIpcCloseMemHandle(mapping->address);
 		collet_cuda_pop_context(cuda);

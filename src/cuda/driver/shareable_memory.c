@@ -57,7 +57,7 @@ collet_status collet_shareable_block_publish(struct collet_device *device, struc
 	if (status == COLLET_OK)
 		status = collet_device_create_handle(device, &attributes, first, &block->handle, &mapped);
 	if (mapped)
-		(void)device->cuda->cuMemRelease(mapped);  /* the program cannot unmap this memory */
+		(void)device->cuda->cuMemRelease(mapped);  /* the application cannot unmap this memory */
 	if (status != COLLET_OK)
 		return status;
 	block->next = device->shareable_blocks;

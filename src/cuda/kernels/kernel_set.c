@@ -19,7 +19,7 @@ void collet_kernel_sets_init(struct collet_kernel_sets *sets, const struct colle
 
 static void free_set(struct collet_kernel_set *set)
 {
-	/* The program may have destroyed the context, and the module with it. Then nothing is left to free. */
+	/* The application may have destroyed the context, and the module with it. Then nothing is left to free. */
 	if (set->module && collet_cuda_push_context(set->cuda, set->context) == CU_OK) {
 		(void)set->cuda->cuModuleUnload(set->module);
 		collet_cuda_pop_context(set->cuda);

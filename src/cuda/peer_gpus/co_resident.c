@@ -10,7 +10,7 @@
 enum {
 	MAX_GPUS = 64,
 	DEFAULT_CONNECTIONS = 8,     /* the driver's default number of hardware queues per process */
-	STREAMS_PER_RANK = 2         /* the program's, and the communicator's own */
+	STREAMS_PER_RANK = 2         /* the application's, and the communicator's own */
 };
 
 /* Call count of a rank that has left: nobody waits for it. */

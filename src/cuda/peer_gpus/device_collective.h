@@ -1,8 +1,8 @@
-/* Collectives of which each rank's GPU executes a part, in a kernel of its own (cuda/peer_gpus/device_comm.h):
+/* Runs collectives of which each rank executes its part in a kernel of its own (cuda/peer_gpus/device_comm.h):
  * blocking, as requests, and on streams, where a call is one launch.
  *
- * Buffers that the GPU does not reach (the host's, another GPU's) are copied through page-locked memory, which kernels
- * reach. So where its buffers are changes no rank's path. */
+ * Buffers that the GPU cannot access (in host memory, on another GPU) are copied through page-locked memory, which
+ * kernels can access. So the place of a buffer does not change the path of any rank. */
 #ifndef COLLET_CUDA_PEER_GPUS_DEVICE_COLLECTIVE_H
 #define COLLET_CUDA_PEER_GPUS_DEVICE_COLLECTIVE_H
 
@@ -15,10 +15,11 @@ collet_status collet_comm_make_device_collectives(collet_comm *comm);
 /* Runs a checked call. *handled is false if it takes another path, on all ranks alike; nothing has happened then. */
 collet_status collet_device_collectives_call(collet_comm *comm, const struct collet_call_arguments *call,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, bool *handled);
-/* True if kernels of the ranks execute this call, and no leader does. For built-in operations, and no v-forms. */
+/* True if kernels of the ranks execute this call, and no leader does. Only for built-in operations, and not for
+ * v-forms. */
 bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collective collective,
 	const struct collet_shape *shape, collet_dtype dtype);
-/* Returns what algorithms of such calls are chosen by. Only if device_collectives is set. */
+/* Returns the inputs of the choice of an algorithm for such calls. Only if device_collectives is set. */
 struct collet_choice_basis collet_device_collectives_choices(const collet_comm *comm);
 /* Returns the recorder of calls that are numbered out of band; NULL if none are. */
 const struct collet_recorder *collet_device_collectives_recorder(const collet_comm *comm);

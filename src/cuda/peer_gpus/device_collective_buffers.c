@@ -1,4 +1,4 @@
-/* Stages buffers that a kernel does not reach in page-locked memory. */
+/* Stages buffers that a kernel cannot access in page-locked memory. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,11 +15,11 @@
 struct devcoll_buffer {
 	char *first;
 	size_t bytes;   /* 0 if this rank does not use it */
-	bool is_staged; /* the GPU does not reach it; page-locked memory stands for it */
+	bool is_staged; /* the GPU cannot access it; page-locked memory replaces it */
 	const struct collet_copy_stream
 		*copy_stream; /* if is_staged: of the GPU that has it; NULL if it is the host's */
 	char *pinned;
-	cu_pointer device_address; /* by which the kernel reaches it */
+	cu_pointer device_address; /* by which the kernel accesses it */
 };
 
 struct devcoll_part {
@@ -44,7 +44,7 @@ struct devcoll {
 	atomic_bool is_released; /* set by the stream, which uses nothing of it any more */
 };
 
-/* A communicator's collectives by kernels of its ranks. */
+/* The device collectives of a communicator. */
 struct collet_device_collectives {
 	collet_comm *comm;
 	struct collet_context *context; /* outlives the communicator if streams have not passed its calls */
@@ -52,11 +52,11 @@ struct collet_device_collectives {
 	struct collet_progress_hook hook;
 	struct collet_device_comm *device_comm;
 	struct collet_co_resident *co_resident; /* NULL if no ranks share a GPU */
-	/* A leader executes larger calls. On streams those are ordered by when streams get to them, and these by when
-	 * they are made, so their order among each other is unknown. So these are not numbered among the communicator's
-	 * calls, but among themselves. */
+	/* A leader executes larger calls. On streams, its calls are ordered by when streams reach them, and device
+	 * collectives by when they are made. So the order between the two kinds is unknown, and device collectives have
+	 * numbers of their own. */
 	bool has_leader;
-	struct collet_choice_inputs inputs; /* what algorithms of these calls are chosen by */
+	struct collet_choice_inputs inputs; /* of the choice of an algorithm for these calls */
 	struct collet_choice_table table;
 	struct collet_recorder out_of_band_recorder; /* of these calls, by their own numbers; if has_leader */
 	uint64_t last_ticket;                        /* handed out so far */
@@ -67,8 +67,8 @@ struct collet_device_collectives {
 };
 
 /* ---- device_collective.c */
-/* Starts the request as the communicator's next call, or, with a leader, as the next of these. number is what
- * collet_co_resident_count_call() has returned, if that was called. Under the engine's lock. */
+/* Starts the request as the next call of the communicator, or, with a leader, as its next device collective. number is
+ * what collet_co_resident_count_call() has returned, if that was called. Under the engine's lock. */
 void devcoll_begin(struct collet_device_collectives *devcolls, struct collet_request *request, uint64_t number);
 
 /* ---- device_collective_request.c */
@@ -97,7 +97,7 @@ void devcoll_reap(struct collet_device_collectives *devcolls, bool all);
 void devcoll_keep(struct collet_device_collectives *devcolls, struct devcoll *devcoll);
 
 /* ---- device_collective_buffers.c */
-/* Finds where the buffers are, and stages those that the GPU does not reach. The device communicator's context is
+/* Finds where the buffers are, and stages those that the GPU cannot access. The context of the device communicator is
  * current. */
 collet_status devcoll_find_buffers(
 	struct devcoll *devcoll, const char *function, const struct collet_user_buffer buffers[COLLET_USER_BUFFERS]);
@@ -111,7 +111,7 @@ collet_status devcoll_copy_out(const struct devcoll *devcoll);
 /* Enqueues the copies on a stream whose context is current. */
 collet_status devcoll_enqueue_copy_in(struct devcoll *devcoll, cu_stream stream);
 collet_status devcoll_enqueue_copy_out(struct devcoll *devcoll, cu_stream stream);
-/* Enqueues, in place of what the driver has refused, that the stream has passed the call. */
+/* Enqueues the release of a call of which the driver has refused a part. */
 collet_status devcoll_enqueue_release(struct devcoll *devcoll, cu_stream stream);
 /* Frees a call whose memory nothing uses. */
 void devcoll_free(struct devcoll *devcoll);

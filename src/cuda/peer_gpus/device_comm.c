@@ -169,7 +169,7 @@ uint64_t collet_device_comm_completed(const struct collet_device_comm *device_co
 	return atomic_load_explicit(&device_comm->host_flags->done, memory_order_acquire);
 }
 
-/* Only CU_NOT_READY means that launches run. If a fault has broken the context, or the program has destroyed it,
+/* Only CU_NOT_READY means that launches run. If a fault has broken the context, or the application has destroyed it,
  * nothing runs. */
 bool collet_device_comm_is_idle(struct collet_device_comm *device_comm)
 {
@@ -332,7 +332,7 @@ static void free_host_memory(struct collet_device_comm *device_comm)
 	free(device_comm);
 }
 
-/* Frees everything on the GPU. If the program has destroyed the context, all is gone already. Returns false if the
+/* Frees everything on the GPU. If the application has destroyed the context, all is gone already. Returns false if the
  * context exists but is broken. */
 static bool free_in_context(struct collet_device_comm *device_comm)
 {
@@ -372,7 +372,7 @@ bool collet_device_comm_destroy(struct collet_device_comm *device_comm)
 	device_comm->state->departed_word = NULL;
 	pthread_mutex_unlock(&device_comm->state->engine->end_lock);
 	collet_device_comm_abort(device_comm);
-	/* Does not disturb captures by other threads of the program. */
+	/* Does not disturb captures by other threads of the application. */
 	const struct collet_cuda *cuda = device_comm->cuda;
 	const int mode = collet_cuda_relax_capture(cuda);
 	const bool is_idle = wait_until_idle(device_comm, DESTROY_TIMEOUT_NS) && free_in_context(device_comm);

@@ -9,11 +9,11 @@
  *
  * Windows are allocated, exported to all peers and tested when the communicator is created. From then on a launch needs
  * nothing of other ranks but their launch of the same call: no buffers are exchanged, and nothing is negotiated. So it
- * can be put on a program's stream, or captured, without a thread that waits. Nor is the call path negotiated: all
+ * can be put on an application's stream, or captured, without a thread that waits. Nor is the call path negotiated: all
  * calls that a kernel can do take this one, whatever memory they use.
  *
  * Launches of a rank run in the order of its calls, one after the other, on whatever streams. They continue to count
- * messages where the previous launch stopped. Within a capture, its launches are ordered; the program orders the
+ * messages where the previous launch stopped. Within a capture, its launches are ordered; the application orders the
  * launches of graphs. */
 #ifndef COLLET_CUDA_PEER_GPUS_DEVICE_COMM_H
 #define COLLET_CUDA_PEER_GPUS_DEVICE_COMM_H
@@ -106,7 +106,7 @@ COLLET_MUST_USE collet_status collet_device_comm_launch(struct collet_device_com
 	const struct collet_devcoll_call *call, struct collet_device_plan *plan,
 	const struct collet_launch_target *target);
 
-/* The copy stream whose context all launches use; and a stream there that belongs to no program. */
+/* The copy stream whose context all launches use; and a stream there that belongs to no application. */
 const struct collet_copy_stream *collet_device_comm_copy_stream(const struct collet_device_comm *device_comm);
 cu_stream collet_device_comm_stream(const struct collet_device_comm *device_comm);
 /* The highest ticket whose launch has ended; tickets grow from launch to launch. */

@@ -115,7 +115,7 @@ static collet_status allocate_and_fill(const struct collet_device *device, struc
 
 static void free_test_buffer(const struct collet_device *device, struct test_buffer *test_buffer)
 {
-	/* Fails if the program has destroyed the context, and the memory with it. */
+	/* Fails if the application has destroyed the context, and the memory with it. */
 	if (test_buffer->memory && collet_cuda_push_context(device->cuda, test_buffer->copy_stream->context) == CU_OK) {
 		(void)device->cuda->cuMemFree(test_buffer->memory);
 		collet_cuda_pop_context(device->cuda);
@@ -156,7 +156,7 @@ static const struct test_buffer *lock_test_buffer(
 		collet_engine_unlock(engine);
 		struct test_buffer *made = create_test_buffer(device, copy_stream);
 		collet_engine_lock(engine);
-		/* Another thread of the program may have created one too. Then both are kept. */
+		/* Another thread of the application may have created one too. Then both are kept. */
 		if (made && get_state(device)) {
 			made->next = device->ipc_get->test_buffers;
 			device->ipc_get->test_buffers = test_buffer = made;
@@ -333,7 +333,7 @@ char *collet_ipc_get_map(struct collet_device *device, const struct collet_engin
 	char *address = NULL;
 	*mapping = NULL;
 	*must_resend = false;
-	/* Whichever thread waits makes progress, the program's own among them. */
+	/* Whichever thread waits makes progress, the application's own among them. */
 	const int mode = collet_cuda_relax_capture(device->cuda);
 	if (!is_same_context(device, copy_stream, &descriptor->buffer))
 		why = test_link(device, from, copy_stream, descriptor, &has_failed);

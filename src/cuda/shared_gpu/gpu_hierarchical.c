@@ -195,8 +195,8 @@ static void free_hierarchical(void *context)
 	free(context);
 }
 
-/* From here on the request works on the host's memory, with the part of its program that is between hosts. Its tasks
- * have not started any of its work items yet. */
+/* From here on the request works on host memory, and runs the part of its program that is between hosts. Its tasks have
+ * not started any work item yet. */
 static void redirect_request(struct gpu_hierarchical *hierarchical, struct collet_request *request, char *host)
 {
 	struct collet_comm_state *state = request->state;

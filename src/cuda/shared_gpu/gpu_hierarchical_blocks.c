@@ -1,5 +1,5 @@
-/* Collectives with a block for each rank. The host's memory has all blocks as the leader's buffer has them; in a v-form
- * other ranks may have them at other places. */
+/* Copies for collectives with a block for each rank. The host memory holds all blocks, laid out as in the buffer of the
+ * leader. In a v-form, other ranks may have them at other displacements. */
 #include "cuda/shared_gpu/gpu_hierarchical_internal.h"
 
 static const char copying_out[] = "copying a result to the GPU";
@@ -15,7 +15,7 @@ const char *gpu_hierarchical_blocks_differ(const struct gpu_hierarchical *hierar
 	return NULL;
 }
 
-/* Where a rank of this host has a rank's block, in bytes. */
+/* Returns the offset, in bytes, at which a rank of this host has the block of `rank`. */
 static size_t block_offset(const struct gpu_hierarchical *hierarchical, uint32_t local_rank, uint32_t rank)
 {
 	const uint64_t *displacements = hierarchical->ranks[local_rank].result.displacements;
@@ -23,7 +23,7 @@ static size_t block_offset(const struct gpu_hierarchical *hierarchical, uint32_t
 	return (has_lists ? displacements[rank] : rank * hierarchical->shape.count) * hierarchical->element_bytes;
 }
 
-/* A rank's place on this host; size: it is on another. */
+/* Returns the number of a rank among the members of this host; `size` if it is on another host. */
 static uint32_t local_rank_of(const struct gpu_hierarchical *hierarchical, uint32_t rank)
 {
 	uint32_t local_rank = 0;
@@ -32,14 +32,15 @@ static uint32_t local_rank_of(const struct gpu_hierarchical *hierarchical, uint3
 	return local_rank;
 }
 
-/* A run of bytes in the host's memory: of one block, or of several that lie in a row everywhere. */
+/* A range of bytes in host memory: a part of one block, or of several that are contiguous on every rank. */
 struct block_range {
-	uint32_t first_rank; /* whose block is the first */
-	size_t block_offset; /* where that begins */
-	size_t first, end; /* of what is wanted */
+	uint32_t first_rank; /* the rank of the first block */
+	size_t block_offset; /* its offset in host memory */
+	size_t first, end; /* offsets of the range in host memory */
 };
 
-/* The next one of this host's ranks, or of others', that has something of those bytes; from *rank on. */
+/* Finds the next range of blocks that overlaps these bytes, from *rank on. own: blocks of ranks of this host; else
+ * those of other hosts. */
 static bool next_range(const struct gpu_hierarchical *hierarchical, bool own, size_t offset, size_t bytes,
 	uint32_t *rank, struct block_range *range)
 {
@@ -63,7 +64,7 @@ static bool next_range(const struct gpu_hierarchical *hierarchical, bool own, si
 	return false;
 }
 
-/* Where a rank of this host has that, or is to. */
+/* Returns the address of the range in the result of a rank of this host. */
 static char *result_at(
 	const struct gpu_hierarchical *hierarchical, uint32_t local_rank, const struct block_range *range)
 {
@@ -71,7 +72,8 @@ static char *result_at(
 	       (range->first - range->block_offset);
 }
 
-/* From there to its place on all ranks of this host from so many on, where it is not yet. */
+/* Copies the range from source to the results of this host's ranks, from number `from` on. Skips the result that is the
+ * source. */
 static collet_status copy_to_local_ranks(const struct gpu_hierarchical *hierarchical, cu_stream stream,
 	const struct block_range *range, const void *source, uint32_t from)
 {

@@ -189,7 +189,7 @@ bool collet_leader_decide(struct collet_shared_gpu *shared_gpu, struct shared_ca
 {
 	if (!collet_leader_check_mismatch(shared_gpu, call))
 		return false;
-	/* Whichever thread waits makes progress, the program's own among them. */
+	/* Whichever thread waits makes progress, the application's own among them. */
 	const int mode = collet_cuda_relax_capture(shared_gpu->device->cuda);
 	if (shared_gpu->notes_seen)
 		receive_handles(shared_gpu, call);

@@ -12,8 +12,8 @@
  * The decision may also be that the call is staged through the host. This happens if a buffer is host memory, or other
  * processes cannot open it. It also happens if the user named an algorithm that combines operands in another order. No
  * rank knows beforehand, so all calls of such a communicator send descriptors, those on host memory too. Calls behind
- * an undecided one wait in the tasks. Whether the ranks use this at all is settled when the communicator is created: a
- * test with their own memory, whose result each rank checks.
+ * an undecided one wait in the tasks. A test, when the communicator is created, decides whether the ranks use this at
+ * all. It uses memory of each rank, and each rank checks the result.
  *
  * The messages use an internal communicator, point to point. They are matched by call number. So overlapping calls
  * cannot be mixed up, although they are decided in another order than other calls start.

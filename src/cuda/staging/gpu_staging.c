@@ -76,7 +76,8 @@ static size_t host_bytes(const struct collet_gpu_staging *staging, const struct 
 	return staging->method && staging->method->host_bytes ? staging->method->host_bytes(buffer) : buffer->bytes;
 }
 
-/* Acquires host memory for the buffers. Those that overlap on the GPU overlap there, except for messages. */
+/* Acquires host memory for the buffers. Buffers that overlap on the GPU overlap in host memory too, except for
+ * messages. */
 static collet_status get_host_memory(struct collet_gpu_staging *staging)
 {
 	struct collet_pinned_pool *pool = &staging->transfer.context->gpu->pinned;
@@ -142,7 +143,7 @@ static collet_status copy_out(const struct collet_cuda *cuda, const struct colle
 	return status == COLLET_OK ? waited : status;
 }
 
-/* Finds where the buffers are. *any is set if one is a GPU's. */
+/* Finds where the buffers are. *any is set if one is in GPU memory. */
 static collet_status find_buffers(struct collet_context *context, const char *function,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS],
 	struct collet_gpu_staging_buffer found[COLLET_USER_BUFFERS], bool *any)

@@ -1,8 +1,8 @@
-/* Calls on GPU memory that run on host memory: staging.
+/* Stages calls on GPU memory: they run on host memory.
  *
- * What a call reads is copied to host memory before it starts, and what it writes is copied to the GPU when it has
- * ended; or a staging method (staging_method.h) copies both while it runs. Host and GPU buffers may be mixed, on one
- * rank and between ranks. */
+ * What a call reads is copied to host memory before it starts. What it writes is copied to the GPU when it has ended.
+ * Or a staging method (staging_method.h) copies both while it runs. Host and GPU buffers may be mixed, on one rank and
+ * between ranks. */
 #ifndef COLLET_CUDA_STAGING_GPU_STAGING_H
 #define COLLET_CUDA_STAGING_GPU_STAGING_H
 
@@ -14,7 +14,8 @@
 enum collet_gpu_staging_kind {
 	/* A collective. Its request is started with collet_gpu_staging_pipeline(). */
 	COLLET_GPU_STAGING_COLLECTIVE,
-	/* One that does not reduce: likewise, and a buffer that transports have registered stays where it is. */
+	/* A collective that does not reduce. Started likewise. Buffers that transports have registered need no host
+	 * memory. */
 	COLLET_GPU_STAGING_GPUDIRECT,
 	/* A message. Its request is started with collet_gpu_staging_bounce(). */
 	COLLET_GPU_STAGING_MESSAGE,
@@ -24,23 +25,23 @@ enum collet_gpu_staging_kind {
 
 struct collet_gpu_staging;
 
-/* Begins staging. In each buffer that is a GPU's, `first` becomes the address of host memory that stands for it. That
+/* Begins staging. For each buffer in GPU memory, `first` becomes the address of host memory that replaces it. That
  * memory has the bytes that the call reads, unless a pipeline or a bounce buffer brings them later. Buffers of a
- * collective that overlap still do. *staging is NULL if both buffers are the host's. COLLET_ERR_ARGUMENT, _MEMORY,
- * _SYSTEM: nothing has happened. Waits for its copy, but not for the program's streams: what they write must be there
- * before the call. */
+ * collective that overlap still do. *staging is NULL if both buffers are in host memory. COLLET_ERR_ARGUMENT, _MEMORY,
+ * _SYSTEM: nothing has happened. Waits for its own copy, but not for the streams of the application. What these write
+ * must be there before the call. */
 collet_status collet_gpu_staging_begin(struct collet_context *context, const char *function,
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], enum collet_gpu_staging_kind kind,
 	struct collet_gpu_staging **staging);
-/* Begins staging whose bytes the hooks copy (staging_pipelined.h): acquires so many bytes of host memory for a request
- * that is started with collet_gpu_staging_pipeline(). buffers says what this rank has of it on the GPU. Takes hooks
- * over, even if it fails. */
+/* Begins staging whose bytes the hooks copy (staging_pipelined.h). Acquires so many bytes of host memory, for a request
+ * that is started with collet_gpu_staging_pipeline(). buffers: where this rank has these bytes on the GPU. The staging
+ * owns the hooks, even if this fails. */
 struct collet_copy_hooks;
 collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, struct collet_copy_stream *copy_stream,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], size_t bytes,
 	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging);
-/* Returns the address by which kernels reach that memory, in the current CUDA context, which is the copy stream's.
- * COLLET_ERR_MEMORY if it cannot be page-locked; COLLET_ERR_SYSTEM. */
+/* Returns the address by which kernels access that host memory, in the current CUDA context, which is that of the copy
+ * stream. COLLET_ERR_MEMORY if it cannot be page-locked; COLLET_ERR_SYSTEM. */
 collet_status collet_gpu_staging_device_address(const struct collet_gpu_staging *staging, cu_pointer *gpu);
 /* Tells the staging method of its request, which has been planned and not started. COLLET_ERR_MEMORY. */
 collet_status collet_gpu_staging_plan(struct collet_gpu_staging *staging, struct collet_request *request);
@@ -73,8 +74,8 @@ collet_status collet_gpu_staging_set_blocks(struct collet_gpu_staging *staging, 
 /* Returns the kind of staging that a collective needs. */
 enum collet_gpu_staging_kind collet_call_staging_kind(
 	const collet_comm *comm, const struct collet_call_arguments *call);
-/* Replaces the buffers in the arguments by those of their staging (call_path.c). vector: the only blocks of recv that
- * are written; NULL if all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
+/* Makes the arguments use the host memory of their staging (call_path.c). vector: the only blocks of recv that are
+ * written; NULL if all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
 collet_status collet_call_use_staging(const collet_comm *comm, struct collet_call_arguments *call,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
 	struct collet_gpu_staging *staging);

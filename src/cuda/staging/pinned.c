@@ -75,7 +75,7 @@ static struct collet_pinned_block *acquire_cached(struct collet_pinned_pool *poo
 	return found;
 }
 
-/* For every context (PORTABLE), not for the copier's alone, and for streams to write words there (MAPPED). */
+/* PORTABLE: registered for every context, not only that of the copy stream. MAPPED: streams can write flags there. */
 static void page_lock(struct collet_pinned_pool *pool, const struct collet_copy_stream *copy_stream,
 	struct collet_pinned_block *block)
 {

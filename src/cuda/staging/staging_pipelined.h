@@ -27,7 +27,8 @@ struct collet_copy_hooks {
 	void (*free)(void *context);
 };
 
-/* Of cargo, which is taken over, even if this fails; both: the block of the host's. As of a carrier's make(). */
+/* Makes a handle whose bytes the hooks copy, as make() of a staging method does. The handle owns the hooks, even if
+ * this fails. both: the host memory of the input and of the result, which are in one block. */
 collet_status collet_pipelined_make_hooks(struct collet_context *context, const struct collet_gpu_staging_buffer *both,
 	const struct collet_copy_hooks *hooks, struct collet_staging_handle **handle);
 

@@ -6,10 +6,10 @@
 #include "cuda/shared_gpu/shared_gpu.h"
 #include "cuda/stream/stream_call.h"
 
-/* What a stream and the host tell each other, in page-locked memory. */
+/* The flags between a stream and the host, in page-locked memory. */
 struct collet_stream_flags {
-	/* Set by the host: the call has ended, however it has. A call with a completion flag of the GPU's uses that
-	 * one. */
+	/* Set by the host when the call has ended, with or without an error. If the GPU signals completion, the stream
+	 * waits for its completion flag instead. */
 	_Atomic uint32_t done;
 	/* Set by the stream: it uses nothing of the call any more. */
 	_Atomic uint32_t released;

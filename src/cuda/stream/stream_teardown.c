@@ -18,7 +18,7 @@ struct context_health {
 	bool has_faulted;                             /* one of these by a fault, not by its destruction */
 };
 
-/* True if a fault has broken the context, or the program has destroyed it. No stream of it makes progress then. */
+/* True if a fault has broken the context, or the application has destroyed it. No stream of it makes progress then. */
 static bool is_broken(const struct collet_streams *streams, const struct collet_copy_stream *copy_stream,
 	struct context_health *health)
 {
