@@ -40,12 +40,12 @@ size_t collet_gpu_pipelined_min(const struct collet_gpu_link *link);
  * Alike on all ranks; lives as long as the context. */
 const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *context, bool *measured);
 
-/* Returns how many channels share a call of the kernels, by that link. One channel moves what the second byte figure
- * says, and all of them what the last says, so the ratio of the two (10, as estimated) fills the link. And a channel
- * pays if its share takes longer than an empty message: S / channels byte[1] = latency + message (35 KiB). */
+/* Returns how many channels share a call of the kernels, by that link. The second byte figure is the time of one
+ * channel, the last that of all. The ratio of the two (10, as estimated) fills the link. A channel pays if its share
+ * takes longer than an empty message: S / channels byte[1] = latency + message (35 KiB). */
 struct collet_channel_limits collet_gpu_channel_limits(const collet_link_cost *link);
 
-/* The time of a call, and what it would be by each link alone. Pipelined, they work at the same time. */
+/* The predicted time of a call, and that of each link alone. In a pipelined call the links work at the same time. */
 struct collet_gpu_cost {
 	double total_s, copies_s, memory_s, messages_s;
 	bool is_measured; /* all links are the tuning's */

@@ -16,7 +16,6 @@
 struct collet_call;
 struct collet_recorder;
 
-
 /* Returns why the driver's settings may keep kernels of so many ranks of this process from running at the same time on
  * one GPU. NULL if no reason is known. */
 const char *collet_co_resident_obstacle(uint32_t ranks);

@@ -112,8 +112,8 @@ static void fill_choices(struct collet_device_collectives *devcolls)
 	collet_choice_table_fill(&devcolls->table, &devcolls->inputs);
 }
 
-/* True if the ranks' kernels execute this call; all ranks decide alike. A leader gets what it does better
- * (cuda/peer_gpus/device_comm.h), and the host what no kernel does. */
+/* True if kernels of the ranks execute this call; all ranks decide alike. A leader gets the calls for which it is
+ * faster (cuda/peer_gpus/device_comm.h). The host gets those that no kernel can do. */
 static bool is_handled(const struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments)
 {
 	const collet_comm *comm = devcolls->comm;
@@ -139,8 +139,8 @@ static collet_status prepare_plan(struct collet_device_collectives *devcolls, st
 	return status;
 }
 
-/* Plans the kernel of a prepared request, finds its buffers and runs it. Takes devcoll and request over. The device
- * communicator's context is current. */
+/* Plans the kernel of a prepared request, finds its buffers and runs it. Takes ownership of devcoll and request. The
+ * context of the device communicator is current. */
 static collet_status run(struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, struct devcoll *devcoll,
 	struct collet_request *request, const struct devcoll_scope *scope)
@@ -226,9 +226,10 @@ const struct collet_recorder *collet_device_collectives_recorder(const collet_co
 		       : NULL;
 }
 
-/* Names what this rank and another rank of this process have called, if they disagree: kernels of their own, by number.
- * A call is recorded after it has been enqueued, so the other's kernel may find the mismatch first: by a moment, or, on
- * a busy machine, until that thread runs again. Graphs that are launched in another order are never found. */
+/* Writes which calls this rank and another rank of this process have made, if they differ. Compares device collectives
+ * with numbers of their own. A call is recorded after it has been enqueued, so the kernel of the other rank may find
+ * the mismatch first: by a moment, or, on a busy machine, until that thread runs again. A different order of graph
+ * launches is never found. */
 static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
 {
 	const struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
@@ -354,8 +355,8 @@ void collet_device_collectives_abort(collet_comm *comm)
 }
 
 /* Waits until streams have passed all calls that are not of graphs; false if that takes too long. Streams of a context
- * that a fault has broken never tell. The fault is still there at the next poll, when copies by the host have ended
- * too. */
+ * that a fault has broken never report it. So a fault is polled twice: by the second poll, copies by the host have
+ * ended too. */
 static bool wait_all_released(struct collet_device_collectives *devcolls)
 {
 	const int64_t deadline = collet_clock_ns() + RELEASE_TIMEOUT_NS;
@@ -376,7 +377,7 @@ static bool wait_all_released(struct collet_device_collectives *devcolls)
 	}
 }
 
-/* True if a stream of a working context may have a part of a call and nothing will tell when it has passed that. */
+/* True if a stream of a working context may still execute a part of a call, and nothing will report when it has. */
 static bool some_are_leaked(struct collet_device_collectives *devcolls)
 {
 	bool leaked = false;

@@ -17,7 +17,7 @@ struct devcoll_buffer {
 	size_t bytes;   /* 0 if this rank does not use it */
 	bool is_staged; /* the GPU cannot access it; page-locked memory replaces it */
 	const struct collet_copy_stream
-		*copy_stream; /* if is_staged: of the GPU that has it; NULL if it is the host's */
+		*copy_stream; /* if is_staged: of the GPU that has it; NULL if it is in host memory */
 	char *pinned;
 	cu_pointer device_address; /* by which the kernel accesses it */
 };
@@ -73,7 +73,7 @@ void devcoll_begin(struct collet_device_collectives *devcolls, struct collet_req
 
 /* ---- device_collective_request.c */
 extern const struct collet_progress_hooks devcoll_hooks;
-/* Runs a call whose plan and buffers are set. *consumed: it has taken devcoll and request over. */
+/* Runs a call whose plan and buffers are set. *consumed: this function owns devcoll and request now. */
 collet_status devcoll_run_request(struct collet_device_collectives *devcolls, struct devcoll *devcoll,
 	struct collet_request *request, const collet_how *how, bool *consumed);
 /* Launches all calls that wait for their turn. */
@@ -89,7 +89,7 @@ struct devcoll_scope {
 };
 collet_status devcoll_enter(struct collet_device_collectives *devcolls, void *stream, struct devcoll_scope *scope);
 void devcoll_leave(struct devcoll_scope *scope);
-/* Takes devcoll and request over. */
+/* Enqueues a call on its stream. Takes ownership of devcoll and request. */
 collet_status devcoll_run_on_stream(struct collet_device_collectives *devcolls, struct devcoll *devcoll,
 	struct collet_request *request, const struct devcoll_scope *scope);
 /* Frees the calls that streams have passed, but not those of graphs. all: frees every call; nothing runs then. */

@@ -1,4 +1,4 @@
-/* Calls that the host waits for: blocking ones, and requests. They are launched on a stream of the communicator's own,
+/* Runs calls that the host waits for: blocking ones, and requests. They are launched on a stream of the communicator,
  * and rounds of progress find out that they have ended.
  *
  * Where ranks share a GPU, a call is launched when all ranks of the process have made it

@@ -1,4 +1,4 @@
-/* Calls on streams: a call is one launch. What it uses stays until the stream has passed it. */
+/* Runs device collectives on streams: a call is one launch. What it uses stays until the stream has passed it. */
 #include <stdio.h>
 
 #include "cuda/peer_gpus/device_collective_internal.h"

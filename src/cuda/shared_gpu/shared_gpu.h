@@ -43,8 +43,8 @@ enum { COLLET_SHARED_GPU_RANKS = COLLET_SPAN_MAX_OPERANDS };
 enum collet_buffer_location {
 	COLLET_BUFFER_UNUSED,        /* this rank does not use it */
 	COLLET_BUFFER_HOST,
-	COLLET_BUFFER_GPU,           /* the rank's own GPU, which may be the one that all share */
-	COLLET_BUFFER_UNREACHABLE    /* another GPU's, or not accessible to the leader */
+	COLLET_BUFFER_GPU,           /* on the GPU of the rank, which ranks may share */
+	COLLET_BUFFER_UNREACHABLE    /* on another GPU, or not accessible to the leader */
 };
 
 /* Describes a buffer of this rank. */
@@ -80,7 +80,7 @@ enum collet_shared_gpu_scope {
 	COLLET_SHARED_GPU_PER_HOST   /* the ranks of each host, on one GPU or several; there are several hosts */
 };
 
-/* The local ranks' buffers, for the leader of a call between hosts. Valid during the event. */
+/* The buffers of the local ranks, for the leader of a call between hosts. Valid during the event. */
 struct collet_local_ranks {
 	const struct collet_kernel_set *kernels;
 	struct collet_copy_stream *copy_stream; /* its context can access all the buffers */
@@ -124,7 +124,7 @@ void collet_shared_gpu_destroy(struct collet_shared_gpu *shared_gpu, bool stream
 /* For a forked child. */
 void collet_shared_gpu_atfork_child(struct collet_shared_gpu *shared_gpu);
 
-/* Finds out where a call's buffers are. The caller fills in first and bytes; 0 bytes: unused. COLLET_ERR_ARGUMENT,
+/* Finds where the buffers of a call are. The caller fills in first and bytes; 0 bytes: unused. COLLET_ERR_ARGUMENT,
  * COLLET_ERR_SYSTEM: nothing has changed. */
 collet_status collet_shared_gpu_locate(struct collet_shared_gpu *shared_gpu, struct collet_call_buffers *buffers);
 /* Sends the descriptor of a planned request that has its place in the order of calls. The request is deferred until the

@@ -79,8 +79,8 @@ enum collet_gpu_staging_kind collet_call_staging_kind(
 collet_status collet_call_use_staging(const collet_comm *comm, struct collet_call_arguments *call,
 	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
 	struct collet_gpu_staging *staging);
-/* Restricts what is written to what a message has brought, by *received. Returns received, or, if that is NULL, one of
- * the staging's own. */
+/* Limits the copy back to the bytes that a message has brought, by *received. Returns received, or, if that is NULL,
+ * one that the staging owns. */
 collet_received *collet_gpu_staging_set_received(
 	struct collet_gpu_staging *staging, collet_received *received, size_t element_bytes);
 /* Ends staging when its call has ended with this status: on COLLET_OK copies back what the call has written, unless

@@ -196,7 +196,7 @@ static collet_status check(const struct stream_scope *scope, cu_result result, c
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(scope->cuda, result, what);
 }
 
-/* Enqueues what the stream does after the doorbell. */
+/* Enqueues the part of a call behind the doorbell: wait, copy back, release. */
 static collet_status enqueue_rest(const struct stream_scope *scope, const struct collet_stream_call *call)
 {
 	collet_status status = check(scope,
@@ -210,8 +210,8 @@ static collet_status enqueue_rest(const struct stream_scope *scope, const struct
 	return status;
 }
 
-/* Enqueues the release of a call that the driver has refused in the middle. The call's memory stays until the stream
- * has passed what it has of it; for ever, if nothing will tell. */
+/* Enqueues the release of a call of which the driver has refused a part. The stream may hold the rest, so the memory
+ * stays until the stream has passed that. It stays for ever if nothing will report it. */
 static void enqueue_release(const struct stream_scope *scope, struct collet_stream_call *call)
 {
 	call->is_leaked = scope->capture != 0 ||

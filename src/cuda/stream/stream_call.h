@@ -1,21 +1,21 @@
-/* Calls on CUDA streams (how.stream): the stream executes them when it gets to them, and the caller does not wait.
+/* Enqueues calls on CUDA streams (how.stream): the stream executes them when it gets to them, and the caller does not
+ * wait.
  *
- * A call enqueues five things on the stream: a copy of what it reads from the GPU to page-locked memory; a host
- * function that rings a doorbell; a wait for the flag `done`; a copy of the result to the GPU; a write of the flag
- * `released`. A thread of the communicator answers the doorbells. It runs the call on host memory, by requests like any
- * other, and sets `done` however the call has ended, so that no stream waits for ever.
+ * A call enqueues five things on the stream: a copy of its input from the GPU to page-locked memory; a host function
+ * that rings a doorbell; a wait for the flag `done`; a copy of the result to the GPU; a write of the flag `released`. A
+ * thread of the communicator answers the doorbells. It runs the call on host memory, by requests like any other. It
+ * sets `done` even if the call has failed, so that no stream waits for ever.
  *
  * Where ranks share a GPU nothing is copied: the leader gets the call when its doorbell has rung
- * (cuda/shared_gpu/shared_gpu.h), and the GPU may set `done` (cuda/shared_gpu/completion_flags.h). The stream copies
- * nothing of a large collective either: the thread copies cell by cell, on streams of the library
- * (staging_pipelined.h).
+ * (cuda/shared_gpu/shared_gpu.h), and the GPU may set `done` (cuda/shared_gpu/completion_flags.h). The stream does not
+ * copy large collectives either: the thread copies them cell by cell, on streams of the library (staging_pipelined.h).
  *
- * All ranks must run a communicator's calls in one order, but streams may ring in any. So calls start in the order in
- * which they were made: one that rings early waits until those before it have rung.
+ * All ranks must run the calls of a communicator in one order, but streams may ring in any. So calls start in the order
+ * in which they were made: one that rings early waits until those before it have rung.
  *
  * A graph rings again at each launch. The calls that it has captured, with their requests, memory and flags, stay until
- * the communicator is destroyed. They start in the order of their capture, round and round. The doorbell itself clears
- * `done`, in the stream's order, before it rings: so a wait never sees the value of an earlier launch. */
+ * the communicator is destroyed. They start in the order of their capture, again at each launch. The doorbell itself
+ * clears `done`, in the order of the stream, before it rings: so a wait never sees the value of an earlier launch. */
 #ifndef COLLET_CUDA_STREAM_STREAM_CALL_H
 #define COLLET_CUDA_STREAM_STREAM_CALL_H
 

@@ -1,5 +1,6 @@
-/* Calls of which the GPU itself tells streams that they are done (cuda/shared_gpu/completion_flags.h). That wakes no
- * thread, so this one polls: if the communicator ends, or the GPU never executes the call, its stream must go on. */
+/* Polls calls of which the GPU itself tells streams that they are done (cuda/shared_gpu/completion_flags.h). That
+ * wakes no thread. So the stream thread polls: if the communicator ends, or the GPU never executes the call, its
+ * stream must go on. */
 #include <stdio.h>
 
 #include "core/clock.h"

@@ -1,4 +1,4 @@
-/* Keeps the calls of one communicator on streams, for the files of this folder. */
+/* Declarations of the calls on streams of one communicator, for the files of this folder. */
 #ifndef COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 #define COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 
@@ -32,8 +32,8 @@ struct collet_stream_call {
 	collet_dtype dtype;
 	int64_t timeout_ns;
 	uint64_t capture; /* the graph it belongs to; 0 if none */
-	/* The driver failed twice: nothing will tell that the stream has passed the call, and what it uses is never
-	 * freed, unless it is a graph's. */
+	/* The driver failed twice: nothing will report that the stream has passed the call. What it uses is never
+	 * freed, unless the call belongs to a graph. */
 	bool is_leaked;
 	struct collet_stream_flags *flags;
 	/* The flag that ranks who share a GPU may have the GPU set (cuda/shared_gpu/completion_flags.h). */
@@ -134,7 +134,7 @@ void collet_streams_poll_completions(struct collet_streams *streams, bool ended)
  * last, if it has not rung and never will. */
 collet_status collet_stream_call_add(struct collet_stream_call *call);
 void collet_stream_call_withdraw(struct collet_stream_call *call);
-/* Takes a call out of the order whose memory the stream may still use. */
+/* Adds a call to the unreleased ones: its stream may still use its memory. */
 void collet_stream_call_await_release(struct collet_stream_call *call);
 /* True if a stream of the context may still use this memory. Under the engine's lock. */
 bool collet_streams_use(const struct collet_context *context, const void *first, size_t bytes);

@@ -1,4 +1,5 @@
-/* The order in which calls on streams start: that in which they were made, and within a graph that of its capture. */
+/* Keeps the order in which calls on streams start: that in which they were made, and within a graph that of its
+ * capture. */
 #include <stdlib.h>
 
 #include "core/clock.h"

@@ -76,7 +76,7 @@ static bool all_released(struct collet_streams *streams, struct context_health *
 }
 
 /* Waits until streams use none of the calls that have rung; false if that takes too long. *faulted: a fault came while
- * some were in a doorbell or setting a flag, and nothing will tell that these have ended. */
+ * some were in a doorbell or setting a flag, and nothing will report that these have ended. */
 static bool wait_all_released(struct collet_streams *streams, bool *faulted)
 {
 	const int64_t deadline = collet_clock_ns() + COLLET_STREAMS_RELEASE_TIMEOUT_NS;
@@ -92,8 +92,8 @@ static bool wait_all_released(struct collet_streams *streams, bool *faulted)
 	}
 }
 
-/* True if a stream of a working context may still execute one of these calls and nothing will tell when it has. Graphs
- * do not count: they are launched no more. Under the streams' lock. */
+/* True if a stream of a working context may still execute one of these calls and nothing will report when it has.
+ * Graphs do not count, as they are not launched any more. Under the streams' lock. */
 static bool one_is_leaked(
 	const struct collet_streams *streams, const struct collet_stream_call *call, struct context_health *health)
 {

@@ -1,4 +1,4 @@
-/* The thread that answers the doorbells of streams, and the functions that wait for it. */
+/* Runs the thread that answers the doorbells of streams, and waits for it on behalf of other calls. */
 #include "cuda/stream/stream_internal.h"
 
 #include <errno.h>
