@@ -42,7 +42,7 @@ static const char *option_or_env(const char *option, const char *variable)
 	return option ? option : collet_env(variable);
 }
 
-/* Reads all settings but those about rendezvous, which the launch has read. */
+/* Reads all settings except those of the bootstrap, which collet_launch_read() has read. */
 static collet_status read_settings(struct collet_context *context, const collet_options *options)
 {
 	const char *log = collet_env("COLLET_LOG");

@@ -19,13 +19,14 @@ struct collet_bootstrap {
 	/* On rank 0 by rank, with -1 for itself. On others the first is the connection to rank 0; the rest are -1. */
 	int *control_sockets;
 	uint32_t control_socket_count;   /* the world size */
-	void *blob;                      /* from rank 0's make_blob, the same on every rank */
+	void *blob;                      /* what rank 0's make_blob made, the same on every rank */
 	size_t blob_bytes;
 	uint8_t session_key[32];         /* the same on all ranks; authenticates later connections */
 };
 
 /* Called on rank 0 with the peer infos of all ranks. Compares what must be equal, and makes the blob (malloc) that all
- * ranks get. An error becomes the status and sentence of every rank. */
+ * ranks get. The blob's content is the caller's: today struct collet_agreement with the tuning (api/context.c). An
+ * error becomes the status and sentence of every rank. */
 typedef collet_status (*collet_make_blob)(
 	void *context, const struct collet_peer_info *infos, uint32_t size, void **blob, size_t *bytes);
 

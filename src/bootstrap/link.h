@@ -30,6 +30,7 @@ enum collet_frame_kind {
 	COLLET_FRAME_PROCESS_DIED   /* to rank 0: the process of frame.to, on the sender's host, has ended */
 };
 
+/* Why a rank is gone: its process or its connection ended, or it closed its context in order (COLLET_FRAME_BYE). */
 enum collet_gone_reason { COLLET_GONE_DIED, COLLET_GONE_LEFT };
 
 enum {

@@ -18,7 +18,7 @@ struct collet_hello {
 	uint64_t communicator;
 	uint32_t from, to;       /* world ranks */
 	uint32_t channel;
-	uint32_t transport;      /* index into transports of the dialing rank's peer info */
+	uint32_t transport;      /* index into transports of the dialing rank's peer info, which does not list self */
 	uint32_t purpose;        /* defined by the connection manager */
 	uint32_t reserved0;
 };
@@ -31,7 +31,8 @@ struct collet_control_events {
 	/* A dial failed: refused, timed out or not authenticated. */
 	void (*dial_failed)(void *context, const struct collet_hello *hello, collet_status status,
 		const char *sentence);
-	/* A rank is gone: it closed its context in order (orderly), or died. Called once per rank. */
+	/* A rank is gone: it left, which means that it closed its context in order (orderly), or it died. Called once
+	 * per rank. */
 	void (*peer_gone)(void *context, uint32_t rank, bool orderly, const char *sentence);
 	/* A message of collet_control_send() arrived, from another rank or this one. */
 	void (*message)(void *context, uint32_t from, uint32_t type, const void *data, size_t bytes);

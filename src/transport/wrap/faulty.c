@@ -17,8 +17,8 @@
  *  lose, fail, drop and leave without N: at one of the first 100 messages, chosen by the seed
  *  rank=R      lose, fail, drop and leave apply to this rank only
  * COLLET_FAULTY_SEED repeats the decisions of a run. The delay and the split of a message depend only on the seed, the
- * two ranks, the channel and the message's number on it. Without it the seed is made from the job's name and meeting
- * place, the same on all ranks, and printed. Error sentences of injected faults include it.
+ * two ranks, the channel and the message's number on it. Without it the seed is made from the job's name and bootstrap
+ * address, the same on all ranks, and printed. Error sentences of injected faults include it.
  *
  * Every message travels as a header and its parts, which are messages of the wrapped transport, so the receiver need
  * not guess how the sender splits. A receive is posted to the wrapped endpoint when its header has come. The header is
