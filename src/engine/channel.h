@@ -1,4 +1,4 @@
-/* Numbers the channels of a communicator. Each pair of ranks has one endpoint a channel. */
+/* Numbers the channels of a communicator. Each pair of ranks has one endpoint per channel. */
 #ifndef COLLET_ENGINE_CHANNEL_H
 #define COLLET_ENGINE_CHANNEL_H
 

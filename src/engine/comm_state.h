@@ -24,7 +24,7 @@ enum { COLLET_SCRATCH_BYTES = 8 << 20 }; /* address space; only used pages take 
 struct collet_comm_state {
 	struct collet_engine *engine;
 	struct collet_progress_hook *hooks;  /* a list; entries belong to their owners */
-	struct collet_comm_state *internal;  /* of the same ranks, for messages of hooks; ends with this one */
+	struct collet_comm_state *internal;  /* same ranks; carries messages of GPU paths, and ends with this one */
 	struct collet_comm_state *next_in_all; /* in engine.all_states */
 	struct collet_comm_state *next_reachable; /* in engine.reachable_states */
 	uint64_t id;                         /* the same on all ranks */
@@ -46,7 +46,7 @@ struct collet_comm_state {
 	_Atomic int end_status;              /* COLLET_OK, or the status that ended it (release, after the sentence) */
 	char sentence[COLLET_ERROR_BYTES];
 	_Atomic uint32_t *abort_word;        /* set to 1 when the communicator ends; NULL: none. Under end_lock */
-	/* Gets a bit for each rank that leaves in order; NULL: none. Under end_lock. */
+	/* Kernels read it: bit i is set when rank i has left in order. NULL: none. Under end_lock. */
 	_Atomic uint64_t *departed_word;
 	bool torn_down;                      /* its endpoints are closed and its requests have ended */
 	struct collet_p2p *p2p;

@@ -133,14 +133,16 @@ static void handle_dial_failed(
 	struct collet_peer_queue *peer_queue =
 		state ? get_peer_queue(state, hello->channel, comm_rank_of(state, hello->to)) : NULL;
 	if (peer_queue && !peer_queue->setup && !atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed)) {
+		/* hello->transport does not count self, which is the engine's transport 0. */
 		peer_queue->failed_transports |= (uint32_t)2 << hello->transport;
 		collet_connection_setup_dial(peer_queue, status, sentence);
 	}
 	pthread_mutex_unlock(&engine->connections_lock);
 }
 
-/* Marks a rank that has left. Messages that it sent can still be read; a rank that needs more sees its connections
- * close. A GPU waits without a connection, so departed_word tells it. */
+/* Marks a rank that has left in order: it has closed its context or destroyed the communicator. Messages that it sent
+ * can still be read. A rank that needs more sees its connections close. A GPU waits without a connection, so
+ * departed_word tells it. */
 static void mark_left(struct collet_comm_state *state, uint32_t peer)
 {
 	collet_mismatch_peer_left(state, peer);

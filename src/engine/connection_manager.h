@@ -28,8 +28,8 @@ void collet_connections_atfork_child(struct collet_comm_state *state);
 /* Tells the other ranks that the communicator has ended. Any thread. */
 void collet_connections_notify_end(
 	const struct collet_comm_state *state, enum collet_status status, const char *sentence);
-/* Tells the other ranks that this one has left and sends nothing more, unless the communicator has ended: then they
- * know why. Ranks that wait for this one without a connection need it, since they see none close. */
+/* Tells the other ranks that this one has left and sends nothing more. Does nothing if the communicator has ended: they
+ * have been told why. Only this message reaches a rank that waits without a connection, as GPU kernels do. */
 void collet_connections_notify_left(const struct collet_comm_state *state);
 void collet_connections_deinit(struct collet_engine *engine);
 extern const struct collet_control_events collet_connections_events;

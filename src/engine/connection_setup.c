@@ -1,10 +1,13 @@
 /* Opens endpoints.
  *
  * An endpoint is opened when a task first needs it. The rank that needs it dials, over the best transport that both
- * ranks have. The dialed rank replies with one byte: ACCEPT, USE_MINE or LEFT. USE_MINE: both ranks dialed at once; the
- * lower rank's connection counts, and the other rank waits for it. LEFT: it has left that communicator. Then the
- * transport opens the endpoint, on the control threads of both ranks, so that no user's thread is needed. If that
- * fails, the dialing rank tries the next transport. One release store publishes the open endpoint. */
+ * ranks have. The control thread authenticates the connection (bootstrap/meet/handshake.h), with struct collet_hello as
+ * its payload. Then the dialed rank replies with one byte:
+ *   ACCEPT    this connection is used
+ *   USE_MINE  both ranks dialed at the same time: the lower rank's connection is used, and the other rank waits for it
+ *   LEFT      the dialed rank has left the communicator
+ * After ACCEPT the transport opens the endpoint, on the control threads of both ranks, so that no user's thread is
+ * needed. If that fails, the dialing rank tries the next transport. One release store publishes the open endpoint. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +43,8 @@ struct collet_connection_setup *collet_connection_setup_create(
 		return NULL;
 	setup->engine = engine;
 	setup->hello = *hello;
-	setup->transport = hello->transport + 1;    /* if dialed; else handle_accepted() sets it */
+	/* If dialed: hello->transport does not count self, which is first. Else handle_accepted() sets it. */
+	setup->transport = hello->transport + 1;
 	setup->dialed = dialed;
 	setup->socket = socket;
 	setup->next_setup = engine->setups;
@@ -99,12 +103,13 @@ static collet_status create_endpoint(struct collet_engine *engine, const struct 
 		.device = instance->device,
 	};
 	const enum collet_status status = table->open(made, &config);
-	/* Not earlier: a user's thread may fork at any time, and the child closes the endpoints that it finds. */
+	/* Set only after open(): a user's thread may fork at any time, and the child closes the endpoints that it
+	 * finds. */
 	*endpoint = made;
 	return status;
 }
 
-/* Chooses the best transport that this pair has not tried in vain. False if there is none. */
+/* Chooses the best transport that has not failed for this pair. False if there is none. */
 static bool choose_transport(
 	const struct collet_engine *engine, const struct collet_peer_queue *peer_queue, uint32_t *index)
 {

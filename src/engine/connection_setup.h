@@ -8,7 +8,11 @@
 struct collet_engine;
 struct collet_peer_queue;
 
-enum collet_connection_stage { SETUP_AWAITS_COMM, SETUP_AWAITS_REPLY, SETUP_OPENING };
+enum collet_connection_stage {
+	SETUP_AWAITS_COMM,  /* a peer dialed before this rank created the communicator */
+	SETUP_AWAITS_REPLY, /* this rank dialed, and waits for the byte that connection_setup.c describes */
+	SETUP_OPENING       /* the transport opens the endpoint */
+};
 
 /* Owned by the control thread's watch, or by engine.unexpected_setups; after the control thread's end, by
  * engine.setups. */

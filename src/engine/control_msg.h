@@ -6,7 +6,7 @@
 #include "engine/recorder.h"
 
 enum collet_control_msg_type {
-	COLLET_CONTROL_MSG_CLAIM = 1, /* to this rank: peers may have dialed a new communicator already */
+	COLLET_CONTROL_MSG_CLAIM = 1, /* to this rank itself: match waiting connections with a new communicator */
 	COLLET_CONTROL_MSG_END,    /* struct collet_control_msg_end */
 	COLLET_CONTROL_MSG_QUERY,  /* struct collet_control_msg_query */
 	COLLET_CONTROL_MSG_REPLY,  /* struct collet_control_msg_reply */

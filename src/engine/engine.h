@@ -1,7 +1,7 @@
-/* The engine runs step programs over transports. There is one engine a context; it serves all communicators of it.
+/* The engine runs step programs over transports. There is one engine per context, for all its communicators.
  *
  * Objects and their headers
- *   engine       one a context: the lock, the sleep, the control plane, every communicator state
+ *   engine       one per context: the lock, the sleep, the control plane, every communicator state
  *   comm state   a communicator as the engine sees it: its ranks, its tasks and peer queues, and what has ended it
  *   task         an independent sequence of work items: one part of a program, or every channels-th segment of it.
  *                Task i sends on channel i, so tasks never wait for each other

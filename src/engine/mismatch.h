@@ -1,4 +1,5 @@
-/* Mismatch detection: finds out which ranks disagree about a call or have not arrived. See mismatch.c. */
+/* Mismatch detection: finds out which ranks disagree about a call or have not arrived. It also decides with which
+ * status a lost connection ends the communicator. See mismatch.c. */
 #ifndef COLLET_ENGINE_MISMATCH_H
 #define COLLET_ENGINE_MISMATCH_H
 

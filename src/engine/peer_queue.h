@@ -1,5 +1,5 @@
 /* Queues the transfers of one endpoint. Two rings, one for each direction, keep (request, step) order, in whatever
- * order work items finish. So messages of overlapping requests are never matched with each other. */
+ * order work items finish. So messages of requests that overlap cannot be confused. */
 #ifndef COLLET_ENGINE_PEER_QUEUE_H
 #define COLLET_ENGINE_PEER_QUEUE_H
 
@@ -27,7 +27,7 @@ struct collet_peer_queue {
 	struct collet_peer_queue *next_in_state;
 	/* From here on under engine.connections_lock. */
 	struct collet_connection_setup *setup;
-	uint32_t failed_transports;  /* bit i: this pair has tried the engine's transport i in vain */
+	uint32_t failed_transports;  /* bit i: this pair could not connect over the engine's transport i */
 	bool has_dialed;             /* this rank has dialed */
 };
 
@@ -52,15 +52,15 @@ void collet_peer_queue_activate(struct collet_peer_queue *peer_queue);
 void collet_peer_queue_post_ready(struct collet_peer_queue *peer_queue);
 /* Posts the send that was queued last. Activates the queue unless the send completed at once. */
 void collet_peer_queue_post_send(struct collet_peer_queue *peer_queue);
-/* Does the same for the receive that was queued last, but only if something has arrived, so that it likely
- * completes. */
+/* Posts the receive that was queued last, but only if something has arrived, so that it likely completes. */
 void collet_peer_queue_try_receive(struct collet_peer_queue *peer_queue);
 /* Sends or receives without queueing, if the ring is empty and the transport can complete it at once. */
 enum collet_try_result collet_peer_queue_send_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer);
 enum collet_try_result collet_peer_queue_receive_now(
 	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer);
-/* Releases the view of a transfer received that way, for the request, whose status may become COLLET_ERR_PEER_LOST. */
+/* Releases the view of a transfer that collet_peer_queue_receive_now() completed. If the peer has taken its memory back
+ * meanwhile, poisons the request and reports a lost peer. */
 void collet_peer_queue_release_view(
 	struct collet_peer_queue *peer_queue, struct collet_request *request, struct collet_transfer *transfer);
 /* Posts the receive whether or not anything has arrived, and activates the queue. False if it was posted already. */

@@ -1,5 +1,5 @@
-/* Hooks into the rounds of progress of a communicator. Executors of its calls other than tasks use them: see
- * cuda/shared_gpu/shared_gpu.h and cuda/peer_gpus/device_collective.h. */
+/* Adds functions to a communicator's rounds of progress. The GPU paths, which execute calls without tasks, use them:
+ * see cuda/shared_gpu/shared_gpu.h and cuda/peer_gpus/device_collective.h. */
 #ifndef COLLET_ENGINE_PROGRESS_HOOK_H
 #define COLLET_ENGINE_PROGRESS_HOOK_H
 

@@ -25,7 +25,7 @@ struct remote_iterator {
 	/* Set by remote_iterator_next_part() only. */
 	uint64_t count;              /* elements sent to it or received from it */
 	char *place;                 /* per-peer step: their address in this rank's buffer; else NULL */
-	/* Internal: the current range, how many are left including it, the index of its next peer. */
+	/* Internal: the current range, the number of ranges left with it, and the index of its next peer. */
 	const struct collet_request *request;
 	const struct collet_step *step;
 	const struct collet_buffer_range *end;

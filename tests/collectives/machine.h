@@ -115,7 +115,7 @@ void activate(struct item *item);
 /* Advances an item as far as possible without a peer. */
 void complete(struct item *item);
 
-/* conduits.c */
+/* endpoints.c */
 /* Does one thing that is possible on this conduit. Returns false if there is none. */
 bool turn(struct machine *m, struct endpoint *endpoint);
 

@@ -56,9 +56,9 @@ bool collet_p2p_progress_all(struct collet_comm_state *state);
 uint32_t collet_p2p_poll_cost(const struct collet_comm_state *state);
 /* True if all peers with waiters were last seen on this rank's core. */
 bool collet_p2p_awaits_own_core(const struct collet_comm_state *state);
-/* Is a request or a message under way? */
+/* True if a request or a message is under way. */
 bool collet_p2p_is_busy(const struct collet_comm_state *state);
-/* Gives messages that came unasked to receives that ask for them now. */
+/* Matches unexpected messages with posted receives. */
 void collet_p2p_match_unexpected(struct collet_comm_state *state);
 /* Arm and disarm all endpoints of point to point, as a transport's slots do. */
 bool collet_p2p_arm(struct collet_comm_state *state);
