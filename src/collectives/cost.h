@@ -83,7 +83,7 @@ COLLET_PURE static inline double collet_cost_pipeline(double hops, double bytes,
 
 /* Returns the time of `bytes` up or down a binomial tree of `size` ranks, which is k = log2(size) deep. The root has k
  * children. Upwards, it reduces all their messages when the last has arrived. Downwards, it sends to the deepest child
- * last; of small messages, first (inline_plan.c). */
+ * last. On the fast path, which small messages take, it sends to that child first (fast_path_plan.c). */
 COLLET_PURE static inline double collet_cost_binomial(
 	uint32_t size, double bytes, size_t segment_bytes, bool is_upwards, const struct collet_cost_model *model)
 {

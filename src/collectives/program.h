@@ -50,7 +50,8 @@ struct collet_program {
 	const char *source;  /* the paper or textbook */
 	const char *summary; /* one line for users: what it does, and when it is used */
 	bool rank_ordered;   /* reduces in rank order, as non-commutative operations require */
-	bool segmented;      /* see step.h */
+	/* Runs in many passes over its steps, a few segments each (step.h). Messages of other programs are cut too. */
+	bool segmented;
 	bool has_vector_form; /* supports COLLET_PARTITION_VECTOR, where a rank may know only its own counts */
 	/* Returns true if the program can run this shape. NULL: it can run any. The answer must be the same on all
 	 * ranks, so it must not depend on shape->rank. */

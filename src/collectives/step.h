@@ -24,7 +24,8 @@
  *     span is one empty segment. All spans of a step have the same length. (In an is_per_peer step, the i-th segment
  *     is the i-th of every chunk that has so many.)
  *   - A work item is one (step, segment). Programs that are not `segmented` issue all items in one pass: step by step,
- *     and segment by segment within a step. Of two paired steps, segments alternate; the longer one's surplus follows.
+ *     and segment by segment within a step. (Their messages are cut into segments all the same.) Of two paired steps,
+ *     segments alternate; the longer one's surplus follows.
  *   - `segmented` programs cut the spans of all steps at the same places. They run in many passes: pass k issues the
  *     segments s * k ... s * k + s - 1 of every step that has so many, with s < COLLET_LOOKAHEAD.
  *   - At least COLLET_LOOKAHEAD items beyond the oldest unfinished one are issued. An item's receives are posted when

@@ -9,14 +9,14 @@
 /* Limits of the ranks that are walked, to keep the creation of a communicator short. */
 enum { COLLET_TOTAL_WORK_RANKS = 128, COLLET_TOTAL_WORK_CLASSES = 16, COLLET_TOTAL_WORK_NETWORK_RANKS = 256 };
 
-/* The work of one program in one world size. Lengths are in units of the call's count, so it holds for calls of any
- * size. */
+/* The work of one program in one world size. Lengths are ratios to the call's element count, so it holds for calls of
+ * any size. */
 struct collet_total_work {
 	uint32_t class_count;
 	struct {
-		double counts, transfers; /* this many transfers of spans of this many counts, to all ranks together */
+		double counts, transfers; /* length of a span; number of such transfers, to all ranks together */
 	} classes[COLLET_TOTAL_WORK_CLASSES];
-	double reduced_counts; /* reduced by all ranks, of received operands */
+	double reduced_counts; /* received operands that all ranks reduce */
 	/* Greatest number of steps of one rank that wait for others. 0: calls with a root, whose ranks need not wait
 	 * for each other from call to call. */
 	double waiting_steps;
@@ -26,9 +26,9 @@ struct collet_total_work {
 void collet_total_work_count(
 	struct collet_total_work *work, const struct collet_program *program, uint32_t size, uint32_t root);
 
-/* Returns how many counts of a call pass the link of the first host, the root's, in the direction with more. Walks the
- * programs of its ranks, of which there are `ranks`. like: a shape of that world, of at most
- * COLLET_TOTAL_WORK_NETWORK_RANKS. */
+/* Returns how many elements cross the link of the first host, which is the root's, as a ratio to the call's count. The
+ * busier direction counts. Walks the programs of the host's ranks; `ranks` is their number. like: a shape of that
+ * world, of at most COLLET_TOTAL_WORK_NETWORK_RANKS. */
 double collet_network_counts(
 	const struct collet_program *program, const struct collet_shape *like, uint32_t ranks);
 

@@ -27,8 +27,8 @@ void collet_tuning_format(FILE *out, const char *machine, const collet_link_cost
 /* COLLET_ERR_ARGUMENT: a number is out of range; the sentence names it. */
 collet_status collet_tuning_check(const collet_link_cost *link);
 
-/* Returns the model, in seconds, of calls with `bytes` in all. in_crowd: how many times as long everything takes, where
- * more ranks share a core than when the link was measured. */
+/* Returns the model, in seconds, of calls with `bytes` in all. oversubscription: the ranks per core, relative to those
+ * when the link was measured. Everything takes so many times as long. */
 struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint64_t bytes, double oversubscription);
 
 /* Says how messages are cut. */
@@ -37,7 +37,8 @@ struct collet_segmentation {
 	uint32_t channels;
 };
 
-/* Returns the fastest measured one, at the size nearest to bytes. piece_bytes 0: not measured, use the formulas. */
+/* Returns the fastest measured segmentation, at the size nearest to bytes. segment_bytes 0: not measured, use the
+ * formulas. */
 struct collet_segmentation collet_tuning_segmentation(
 	const collet_link_cost *link, const struct collet_program *program, uint64_t bytes);
 
