@@ -3,7 +3,7 @@
  *
  * What makes it fast:
  * - A send is one system call: header and payload are gathered, and queued messages join them.
- * - A receive of a small message is one, into a buffer that also takes the next messages.
+ * - A receive of a small message is one system call too, into a buffer that also takes the next messages.
  * - A large payload is received straight into its destination, together with the header that follows it.
  * - The kernel holds small messages together if their sender sends many without waiting (tcp_delayed_ack.c).
  *
@@ -48,7 +48,7 @@ enum tcp_state {
 	TCP_READY         /* messages may follow */
 };
 
-/* Precedes every message. Both ends have the same byte order: the version check of the bootstrap compares it. */
+/* Precedes every message. Both ends have the same byte order: the bootstrap has compared it. */
 struct tcp_header {
 	uint16_t magic;
 	uint16_t cpu;    /* the sender's collet_wake.shared_cpu: an unchecked hint */
@@ -78,11 +78,11 @@ struct tcp_endpoint {
 	int64_t host_checked_ns;          /* when the peer's host was last checked for silence */
 	bool is_watched;                  /* in the epoll set */
 	bool is_armed;                    /* the rank may sleep and rely on the epoll set */
-	uint32_t unslept_count;           /* messages received since the last arm(), while watched */
+	uint32_t unslept_count;           /* messages received since the last arm(), while in the epoll set */
 
 	const struct collet_wake *wake;   /* this rank's. For this and the following fields see tcp_delayed_ack.c */
 	bool is_local;                    /* the peer is on this host */
-	bool is_burst;                    /* the headers sent now announce a burst */
+	bool is_burst;                    /* the headers sent now announce a burst (TCP_BURST_MAGIC) */
 	bool is_burst_announced;          /* a header that was sent has announced it */
 	bool has_nagle;                   /* Nagle's algorithm is on */
 	uint32_t burst_count; /* raised by 1 by a send without a wait before it, lowered by more after a wait */
@@ -118,8 +118,8 @@ bool collet_tcp_is_unreachable(int error);
 /* Ends the endpoint because the connection has broken. error: errno; 0: the end of the stream. */
 uint32_t collet_tcp_lose_peer(struct tcp_endpoint *tcp, const char *doing, int error);
 
-/* Decides whether the sender is in a burst. Called before a message of this size, none of which has been sent, is
- * sent. */
+/* Decides whether this rank, as sender, is in a burst. Called before the first byte of a message is sent, with its
+ * size. */
 void collet_tcp_delayed_ack_judge(struct tcp_endpoint *tcp, uint64_t bytes);
 /* Ends the burst, because this end waits for the peer or is about to close: the kernel holds nothing back. */
 void collet_tcp_delayed_ack_reset(struct tcp_endpoint *tcp);
