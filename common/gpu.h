@@ -1,5 +1,5 @@
 /* Opens the CUDA driver at run time, so that one binary runs with and without it. The library has a table of its own
- * (src/cuda/api.h). Names and numbers here are the driver's. */
+ * (src/cuda/driver/driver_api.h). Names and numbers here are the driver's. */
 #ifndef COLLET_COMMON_GPU_H
 #define COLLET_COMMON_GPU_H
 
