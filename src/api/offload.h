@@ -1,5 +1,5 @@
-/* Declares the table of functions by which api uses GPUs. src/cuda defines it. A build without src/cuda has no table,
- * and treats all memory as host memory.
+/* Declares what the library does with GPUs, as a table of functions. src/cuda fills it in, and api reaches GPUs through
+ * it alone. A build without src/cuda has no table, and then all memory is the host's.
  *
  * context->gpu and comm->gpu belong to src/cuda, and are opaque to api. They are NULL without a table, without a driver
  * and in a communicator that has not been opened. api calls a function on a context only if context->gpu is set, and
@@ -37,7 +37,7 @@ struct collet_checked_call {
 	const collet_how *how;                 /* NULL for the default */
 };
 
-/* The inputs of the choice of a call path for GPU memory. */
+/* Describes a call, as far as its call path depends on that. */
 struct collet_path_query {
 	enum collet_collective collective;
 	collet_op op; /* COLLET_OP_COUNT if it does not reduce */
@@ -47,7 +47,7 @@ struct collet_path_query {
 	bool algorithm_named;                 /* the user named the program */
 };
 
-/* The inputs of the choice of an algorithm. Alike on all ranks. */
+/* Holds the inputs of the choice of an algorithm, the same on all ranks. */
 struct collet_choice_basis {
 	const struct collet_choice_inputs *inputs;
 	const struct collet_choice_table *table;

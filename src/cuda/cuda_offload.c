@@ -1,4 +1,4 @@
-/* Defines the table of functions by which api uses this folder (api/offload.h). */
+/* Defines the table by which api calls the functions of src/cuda. */
 #include "api/offload.h"
 
 #include "cuda/call_path.h"

@@ -1,5 +1,5 @@
 /* Queues the transfers of one endpoint. Two rings, one for each direction, keep (request, step) order, in whatever
- * order work items finish. So messages of requests that overlap cannot be confused. */
+ * order work items finish. So messages of overlapping requests are never matched with each other. */
 #ifndef COLLET_ENGINE_PEER_QUEUE_H
 #define COLLET_ENGINE_PEER_QUEUE_H
 

@@ -33,8 +33,8 @@ struct collet_request {
 	bool deferred;               /* who executes it is undecided; tasks issue no items of it or of later requests */
 	bool offloaded;              /* a GPU executes it; tasks skip it */
 	bool stream_ordered;         /* it is offloaded, and the GPU that executes it signals the stream */
-	/* Records the call instead of the communicator's recorder, since the call has no number among the
-	 * communicator's calls, by which peers could query it. NULL: it has one. */
+	/* Records the call instead of the communicator's recorder, since the call has no sequence number by which peers
+	 * could query it. NULL: it has one. */
 	struct collet_recorder *out_of_band_recorder;
 	uint32_t task_count;         /* it uses tasks 0 .. task_count - 1 */
 	uint32_t issuing_tasks;      /* tasks that have not issued all of its items */
@@ -49,14 +49,14 @@ struct collet_request {
 	struct collet_reduction reduction;
 	struct collet_fast_path fast_path;
 	bool has_published;          /* an item of it was published, so PUBLISH_WINDOW limits its items */
-	bool prescales, averages;    /* scales INPUT when it is read; divides the result when it is final */
+	bool prescales, averages;    /* multiplies INPUT where it is read; divides in the final step */
 	const char *input;
 	char *result;
 	uint64_t call_signature;     /* of this call alone */
 	uint64_t signature, sequence; /* in its messages; this signature covers all calls up to this one */
 	struct collet_call call;
 	struct collet_plan_key plan_key;
-	uint32_t plan_count;         /* raised by 1 when it gets a plan or an operation: see collet_cached_call */
+	uint32_t plan_count;         /* how often it was planned or given an operation */
 	int64_t timeout_ns;
 	uint64_t started_ticks;
 	int64_t started_ns;          /* the same in ns; 0: not computed, since most short calls never need it */
@@ -87,7 +87,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 /* Sets the time from which its timeout counts. */
 void collet_request_set_clock(struct collet_request *request, int64_t started_ns);
 void collet_request_end_if_done(struct collet_request *request);
-/* Describes it for an error sentence. */
+/* Describes it for an error text. */
 void collet_request_describe(const struct collet_request *request, char *text, size_t capacity);
 
 #endif

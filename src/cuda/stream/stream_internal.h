@@ -1,4 +1,4 @@
-/* Declarations of the calls on streams of one communicator, for the files of this folder. */
+/* Keeps the calls of one communicator on streams, for the files of this folder. */
 #ifndef COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 #define COLLET_CUDA_STREAM_STREAM_INTERNAL_H
 

@@ -20,8 +20,8 @@
 
 /* Detects a host that is switched off and says nothing. Keep-alive ends an idle connection to it after 28 to 32 s. It
  * leaves out connections with unacknowledged bytes, which is_host_silent() ends. TCP_USER_TIMEOUT would do both. But it
- * also ends the connection to a live peer that does not read for that long. So set_keepalive() removes the one that
- * collet_socket_tune() has set.
+ * also ends the connection to a live peer that does not read for that long, so the one that the bootstrap set is
+ * reset.
  *
  * All connections of a communicator become idle at the same time. Of thousands of probes at one moment a kernel drops
  * most, in the same order each time. So pairs start at different times, and probe often enough that all get through. */

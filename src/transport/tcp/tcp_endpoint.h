@@ -48,7 +48,7 @@ enum tcp_state {
 	TCP_READY         /* messages may follow */
 };
 
-/* Precedes every message. Both ends have the same byte order: the bootstrap has compared it. */
+/* Precedes every message. Both ends have the same byte order: the version check of the bootstrap compares it. */
 struct tcp_header {
 	uint16_t magic;
 	uint16_t cpu;    /* the sender's collet_wake.shared_cpu: an unchecked hint */
