@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "bootstrap/link.h"
+#include "bootstrap/framed_socket.h"
 #include "bootstrap/meet/handshake.h"
 #include "core/clock.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/machine.h"
+#include "topology/host_topology.h"
 
 static uint32_t cores_by_affinity(void)
 {

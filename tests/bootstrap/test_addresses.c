@@ -14,10 +14,10 @@
 #include <cmocka.h>
 
 #include "bootstrap/address.h"
+#include "bootstrap/framed_socket.h"
 #include "bootstrap/identity.h"
 #include "bootstrap/interface.h"
 #include "bootstrap/interface_speed.h"
-#include "bootstrap/link.h"
 #include "topology/cores.h"
 
 static void processes_differ_and_hosts_do_not(void **state)

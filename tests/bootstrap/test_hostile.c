@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "bootstrap/address.h"
-#include "bootstrap/link.h"
+#include "bootstrap/framed_socket.h"
 #include "bootstrap/meet/handshake.h"
 #include "control/control.h"
 #include "core/status.h"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "topology/machine.h"
+#include "topology/host_topology.h"
 #include "topology/order.h"
 
 enum { MOST = 16, ALL = -1 };

@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/framed_socket.h"
 #include "bootstrap/interface.h"
-#include "bootstrap/link.h"
 #include "bootstrap/meet/internal.h"
 #include "bootstrap/meet/peer_table.h"
 #include "bootstrap/secret.h"
 #include "core/status.h"
-#include "topology/machine.h"
+#include "topology/host_topology.h"
 
 /* The time that a listener has to answer. It is shorter for shared addresses, where another one may be rank 0. */
 #define ATTEMPT_TIMEOUT_NS ((int64_t)5000000000)

@@ -1,12 +1,12 @@
 /* Collects on rank 0 where each rank runs. Each rank sends its CPU binding with its peer info. On a host with several
- * ranks, one rank is asked for the host's topology (topology/machine.h), because reading it is expensive. From both
+ * ranks, one rank is asked for the host's topology (topology/host_topology.h), because reading it is expensive. From both
  * rank 0 computes each rank's locality, which all ranks receive in the peer infos. */
 #ifndef COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
 #define COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
 
 #include <collet/transport.h>
 
-#include "topology/machine.h"
+#include "topology/host_topology.h"
 
 /* A zeroed table is empty. */
 struct collet_host_table {

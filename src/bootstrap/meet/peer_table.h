@@ -3,7 +3,7 @@
 #define COLLET_BOOTSTRAP_MEET_PEER_TABLE_H
 
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/link.h"
+#include "bootstrap/framed_socket.h"
 
 enum { COLLET_MAX_PEER_TABLE_BYTES = 256 << 20 }; /* longest peer table that a rank accepts */
 

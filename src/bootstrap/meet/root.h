@@ -3,7 +3,7 @@
 #ifndef COLLET_BOOTSTRAP_MEET_ROOT_H
 #define COLLET_BOOTSTRAP_MEET_ROOT_H
 
-#include "bootstrap/link.h"
+#include "bootstrap/framed_socket.h"
 #include "bootstrap/meet/host_table.h"
 #include "bootstrap/meet/root_listeners.h"
 #include "core/status.h"

@@ -1,4 +1,4 @@
-#include "bootstrap/link.h"
+#include "bootstrap/framed_socket.h"
 
 #include <assert.h>
 #include <errno.h>

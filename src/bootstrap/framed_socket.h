@@ -1,8 +1,8 @@
 /* Sends and receives frames of bounded size over a non-blocking stream socket, between rank 0 and one other rank. Bytes
  * that cannot be sent now are queued, so a peer that does not read delays nobody else. The bootstrap and later the
  * control plane use the same connection. This works because a link never reads beyond a frame. */
-#ifndef COLLET_BOOTSTRAP_LINK_H
-#define COLLET_BOOTSTRAP_LINK_H
+#ifndef COLLET_BOOTSTRAP_FRAMED_SOCKET_H
+#define COLLET_BOOTSTRAP_FRAMED_SOCKET_H
 
 #include <collet/collet.h>
 

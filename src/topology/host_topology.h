@@ -1,7 +1,7 @@
 /* Reads the topology of a host: the package, NUMA node, last-level cache and core of each hardware thread. hwloc needs
  * milliseconds and megabytes for this. So only one rank of a host reads it, and sends this compact form to rank 0. */
-#ifndef COLLET_TOPOLOGY_MACHINE_H
-#define COLLET_TOPOLOGY_MACHINE_H
+#ifndef COLLET_TOPOLOGY_HOST_TOPOLOGY_H
+#define COLLET_TOPOLOGY_HOST_TOPOLOGY_H
 
 #include <collet/collet.h>
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "topology/machine.h"
+#include "topology/host_topology.h"
 
 enum { ANY = COLLET_LOCALITY_ANY };
 

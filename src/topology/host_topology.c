@@ -1,4 +1,4 @@
-#include "topology/machine.h"
+#include "topology/host_topology.h"
 
 #include <errno.h>
 #include <hwloc.h>
