@@ -34,8 +34,8 @@ collet_status collet_call_failure(const struct collet_request *request)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
 	collet_request_describe(request, call, sizeof(call));
 	/* Another call or rank may have ended the communicator: then say which call that ended here. */
-	return strstr(state->sentence, call) ? collet_fail_copy(status, state->sentence) :
-                                               collet_fail(status, "%s: %s", call, state->sentence);
+	return strstr(state->error_text, call) ? collet_fail_copy(status, state->error_text) :
+                                               collet_fail(status, "%s: %s", call, state->error_text);
 }
 
 /* Under lock. */
@@ -74,7 +74,7 @@ static uint32_t poll_briefly(struct collet_request *request)
 	struct collet_engine *engine = request->state->engine;
 	uint32_t polls = collet_engine_spin_budget(engine);
 	uint32_t empty_polls = 0;
-	const uint32_t at = request->fast_path.step_index;
+	const uint32_t start_index = request->fast_path.step_index;
 	while (request->status == COLLET_PENDING) {
 		const uint32_t cost = collet_fast_path_poll_cost(request);
 		if (!cost || cost > polls)
@@ -83,7 +83,7 @@ static uint32_t poll_briefly(struct collet_request *request)
 		engine->wake.empty_polls++;
 		collet_cpu_relax();
 		collet_fast_path_progress(request);
-		empty_polls += request->fast_path.step_index == at;
+		empty_polls += request->fast_path.step_index == start_index;
 	}
 	return empty_polls;
 }
@@ -97,14 +97,15 @@ static void poll_with_backoff(struct collet_request *request)
 {
 	enum { BACKOFF_MAX = 96, BACKOFF_STEP = 12, EMPTY_FEW = 1, EMPTY_MANY = 9, BACKOFF_BYTES = 1024 };
 	uint32_t *backoff = &request->fast_path.poll_backoff;
-	const uint32_t at = request->fast_path.step_index;
+	const uint32_t start_index = request->fast_path.step_index;
 	if (*backoff)
 		collet_cpu_backoff(*backoff);
 	collet_fast_path_progress(request);
-	const bool at_once = request->fast_path.step_index != at;
+	const bool had_arrived = request->fast_path.step_index != start_index;
 	const uint32_t empty_polls = poll_briefly(request);
-	const bool too_early = !at_once && empty_polls > EMPTY_FEW && empty_polls <= EMPTY_MANY;
-	if (too_early && at > 0 && *backoff + BACKOFF_STEP <= BACKOFF_MAX && request->counted_bytes <= BACKOFF_BYTES)
+	const bool too_early = !had_arrived && empty_polls > EMPTY_FEW && empty_polls <= EMPTY_MANY;
+	if (too_early && start_index > 0 && *backoff + BACKOFF_STEP <= BACKOFF_MAX &&
+		request->counted_bytes <= BACKOFF_BYTES)
 		*backoff += BACKOFF_STEP;
 	else if (!too_early && *backoff)
 		*backoff -= 1;
@@ -148,12 +149,12 @@ void collet_call_record_start(struct collet_request *request)
 static inline void start_fast_path(collet_comm *comm, struct collet_request *request, bool blocks)
 {
 	/* A time that is reported to transports must include the first copies, so it starts before them. */
-	const bool told = request->counted_bytes >= COLLET_CALL_REPORTED_BYTES;
-	const uint64_t ticks = told ? collet_ticks() : 0;
+	const bool reports_time = request->counted_bytes >= COLLET_CALL_REPORTED_BYTES;
+	const uint64_t ticks = reports_time ? collet_ticks() : 0;
 	collet_fast_path_start(request);
 	request->is_starting = true;
 	collet_comm_count_call(comm, request);
-	record_start(request, told ? ticks : collet_ticks());
+	record_start(request, reports_time ? ticks : collet_ticks());
 	if (blocks)
 		poll_with_backoff(request);
 	else if (!request->fast_path.poll_backoff || request->fast_path.step_index == request->fast_path.step_count)
@@ -209,7 +210,7 @@ void collet_call_assign_sequence(struct collet_request *request)
 static void cache_call(collet_comm *comm, struct collet_request *request)
 {
 	comm->cached_call.request = request;
-	comm->cached_call.plan_count = request->plan_count;
+	comm->cached_call.plan_generation = request->plan_generation;
 }
 
 collet_status collet_call_wait_or_return(struct collet_request *request, const collet_how *how)
@@ -256,7 +257,7 @@ bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, col
 	struct collet_engine *engine = state->engine;
 	struct collet_request *request = cached->request;
 	bool is_biased = collet_engine_lock_biased(engine);
-	if (state->free_requests != request || request->plan_count != cached->plan_count ||
+	if (state->free_requests != request || request->plan_generation != cached->plan_generation ||
 		!request->plan_key.algorithm || !collet_fast_path_is_eligible(request)) {
 		collet_engine_unlock_biased(engine, is_biased);
 		return false;

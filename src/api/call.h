@@ -17,7 +17,8 @@ struct collet_call_arguments {
 	collet_dtype dtype;
 	collet_op op; /* COLLET_OP_COUNT if it does not reduce */
 	uint32_t root;
-	const struct collet_partition *input, *result; /* partitions of a v-form (VECTOR, or an own block); else NULL */
+	const struct collet_partition *input_partition, *result_partition; /* partitions of a v-form (VECTOR, or an
+	                                                                      own block); else NULL */
 };
 
 /* ---- Running a call (call.c) */

@@ -70,7 +70,7 @@ static collet_status check_named(const struct collet_call_arguments *call, const
 			"%s: algorithm %s does not combine in rank order, and the operation does "
 			"not commute",
 			call->function, program->name);
-	if (call->input && !program->has_vector_form)
+	if (call->input_partition && !program->has_vector_form)
 		return collet_fail(
 			COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
 	const uint64_t scratch = collet_program_max_scratch(program, *shape);
@@ -101,7 +101,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	const bool any_order = commutes(call, how);
 	const struct collet_path_query query = {
 		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
-	const struct collet_choice_basis basis = collet_call_choice_basis(comm, &query, call->input != NULL);
+	const struct collet_choice_basis basis = collet_call_choice_basis(comm, &query, call->input_partition != NULL);
 	request->algorithm_named = how->algorithm != NULL;
 	*choice = collet_choose(basis.table, call->collective, any_order, &request->shape, request->element_bytes);
 	if (how->algorithm) {
@@ -150,10 +150,10 @@ static void fill_call(struct collet_request *request, const struct collet_call_a
 		call->collective == COLLET_GATHER || call->collective == COLLET_SCATTER;
 	request->call = (struct collet_call){
 		.sequence = request->sequence,
-		.count = call->input ? 0 : call->count,
+		.count = call->input_partition ? 0 : call->count,
 		.root = rooted ? call->root : UINT32_MAX,
 		.collective = (uint8_t)call->collective,
-		.is_vector = call->input != NULL,
+		.is_vector = call->input_partition != NULL,
 		.dtype = call->collective == COLLET_BARRIER ? UINT8_MAX : (uint8_t)call->dtype,
 		.op = call->op == COLLET_OP_COUNT ? UINT8_MAX : (uint8_t)call->op,
 		.algorithm = collet_call_program_index(request->program),
@@ -167,16 +167,16 @@ static void fill_call(struct collet_request *request, const struct collet_call_a
 }
 
 /* Copies counts and displacements of a v-form into the request, since the caller's may go when the call returns. */
-static void copy_vector(struct collet_request *request, struct collet_partition *cut, size_t *used)
+static void copy_vector(struct collet_request *request, struct collet_partition *partition, size_t *used)
 {
-	if (!cut->counts)
+	if (!partition->counts)
 		return;
 	const uint32_t size = request->shape.size;
 	uint64_t *counts = request->vector_counts + *used, *displacements = counts + size;
-	memcpy(counts, cut->counts, size * sizeof(*counts));
-	memcpy(displacements, cut->displacements, size * sizeof(*displacements));
-	cut->counts = counts;
-	cut->displacements = displacements;
+	memcpy(counts, partition->counts, size * sizeof(*counts));
+	memcpy(displacements, partition->displacements, size * sizeof(*displacements));
+	partition->counts = counts;
+	partition->displacements = displacements;
 	*used += 2 * (size_t)size;
 }
 
@@ -185,18 +185,18 @@ static collet_status fill_shape(
 {
 	struct collet_shape *shape = &request->shape;
 	*shape = collet_shape_of(call->collective, comm->state.rank, comm->state.size, call->root, call->count);
-	if (!call->input)
+	if (!call->input_partition)
 		return COLLET_OK;
 	const size_t capacity = 4 * (size_t)shape->size;
 	if (request->vector_capacity < capacity) {
-		uint64_t *listed = realloc(request->vector_counts, capacity * sizeof(*listed));
-		if (!listed)
+		uint64_t *counts = realloc(request->vector_counts, capacity * sizeof(*counts));
+		if (!counts)
 			return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for the counts", call->function);
-		request->vector_counts = listed;
+		request->vector_counts = counts;
 		request->vector_capacity = capacity;
 	}
-	shape->input = *call->input;
-	shape->result = *call->result;
+	shape->input = *call->input_partition;
+	shape->result = *call->result_partition;
 	size_t used = 0;
 	copy_vector(request, &shape->input, &used);
 	copy_vector(request, &shape->result, &used);
@@ -265,7 +265,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 {
 	const struct collet_program *named =
 		how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
-	const bool repeatable = !call->input && !how->algorithm == !named;
+	const bool repeatable = !call->input_partition && !how->algorithm == !named;
 	const struct collet_plan_key key = {
 		.count = call->count,
 		.root = call->root,
@@ -283,7 +283,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 	if (planned && !is_caller_defined(call->op))
 		return COLLET_OK;
 	request->plan_key.algorithm = 0;
-	request->plan_count++;
+	request->plan_generation++;
 	collet_status status = check_op(call, how);
 	if (status == COLLET_OK)
 		status = planned ? init_reduction(comm, call, how, request) : plan(comm, call, how, request);

@@ -18,7 +18,7 @@ static bool overlaps(struct byte_range a, struct byte_range b)
 
 /* Checks a buffer's pointer and length, and stores its range. An unused buffer is an empty range. */
 static collet_status check_buffer(const struct collet_call_arguments *call, const char *which, const void *first,
-	uint64_t elements, struct byte_range *block)
+	uint64_t elements, struct byte_range *range)
 {
 	const size_t element = collet_dtype_bytes(call->dtype);
 	if (elements > (uint64_t)PTRDIFF_MAX / element)
@@ -26,8 +26,8 @@ static collet_status check_buffer(const struct collet_call_arguments *call, cons
 			call->function, (unsigned long long)elements, collet_dtype_name(call->dtype));
 	if (!first && elements)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %s is NULL, and this rank uses it", call->function, which);
-	block->first = first;
-	block->bytes = elements * element;
+	range->first = first;
+	range->bytes = elements * element;
 	return COLLET_OK;
 }
 
@@ -306,7 +306,7 @@ struct v_buffer {
 	uint64_t own_count;
 	const uint64_t *counts, *displacements;
 	struct collet_partition partition;
-	struct byte_range block;
+	struct byte_range range;
 };
 
 static collet_status check_v_buffer(const collet_comm *comm, const struct collet_call_arguments *call,
@@ -325,7 +325,7 @@ static collet_status check_v_buffer(const collet_comm *comm, const struct collet
 		if (status != COLLET_OK)
 			return status;
 	}
-	return check_buffer(call, which, buffer, elements, &side->block);
+	return check_buffer(call, which, buffer, elements, &side->range);
 }
 
 static collet_status run_vector(collet_comm *comm, struct collet_call_arguments *call, struct v_buffer *send,
@@ -355,12 +355,12 @@ static collet_status run_vector(collet_comm *comm, struct collet_call_arguments 
 					   comm->state.size * sizeof(uint64_t)) != 0)) {
 			expected = NULL;
 		}
-		status = check_overlap(call, send->block, recv->block, expected, actual);
+		status = check_overlap(call, send->range, recv->range, expected, actual);
 	}
-	call->input = &send->partition;
-	call->result = &recv->partition;
+	call->input_partition = &send->partition;
+	call->result_partition = &recv->partition;
 	if (status == COLLET_OK)
-		status = dispatch(comm, call, send->block, recv->block,
+		status = dispatch(comm, call, send->range, recv->range,
 			recv->is_used && recv->is_vector ? &recv->partition : NULL, how);
 	collet_comm_leave(comm);
 	return status;

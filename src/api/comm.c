@@ -129,14 +129,14 @@ collet_status collet_comm_make(
 	if (collet_offload)
 		status = collet_offload->comm_open(comm);
 	if (status != COLLET_OK) {
-		char sentence[COLLET_ERROR_BYTES];
-		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
-		collet_comm_state_end(&comm->state, status, true, sentence);
+		char error_text[COLLET_ERROR_BYTES];
+		snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
+		collet_comm_state_end(&comm->state, status, true, error_text);
 		tear_down(comm);
 		if (comm->gpu)
 			(void)collet_offload->comm_close(comm);
 		free_comm(comm);
-		return collet_fail_copy(status, sentence);
+		return collet_fail_copy(status, error_text);
 	}
 	*made = comm;
 	return COLLET_OK;
@@ -160,17 +160,17 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 	if (status == COLLET_OK)
 		return COLLET_OK;
 	/* Releasing the context may set another error. */
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 	collet_context_release(context);
-	return collet_fail_copy(status, sentence);
+	return collet_fail_copy(status, error_text);
 }
 
 collet_status collet_comm_ended(const collet_comm *comm)
 {
 	const enum collet_status ended =
 		(enum collet_status)atomic_load_explicit(&comm->state.end_status, memory_order_acquire);
-	return ended == COLLET_OK ? COLLET_OK : collet_fail_copy(ended, comm->state.sentence);
+	return ended == COLLET_OK ? COLLET_OK : collet_fail_copy(ended, comm->state.error_text);
 }
 
 collet_status collet_refuse_nested(const char *function)
@@ -220,7 +220,7 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 		(enum collet_status)atomic_load_explicit(&comm->state.end_status, memory_order_acquire);
 	if (ended != COLLET_OK)
 		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
-			(unsigned long long)collet_recorder_count(&comm->state.recorder), comm->state.sentence);
+			(unsigned long long)collet_recorder_count(&comm->state.recorder), comm->state.error_text);
 	if (!try_enter(comm))
 		return collet_fail(COLLET_ERR_BUSY,
 			"%s: another thread is inside this communicator; split one off for each thread", function);
@@ -323,7 +323,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 	if (collet_context_forked(context)) {
 		collet_connections_atfork_child(&closing->state);
 		if (closing->gpu)
-			collet_offload->comm_forget(closing);
+			collet_offload->comm_atfork_child(closing);
 	} else {
 		if (!try_enter(closing)) {
 			collet_comm_abort(closing); /* wakes the thread that is inside */

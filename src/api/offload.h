@@ -80,7 +80,7 @@ struct collet_offload {
 	 * memory of the context, which the caller must not free. Not under lock. */
 	bool (*comm_close)(collet_comm *comm);
 	/* Frees comm->gpu in a forked child, in place of the three above. */
-	void (*comm_forget)(collet_comm *comm);
+	void (*comm_atfork_child)(collet_comm *comm);
 
 	/* ---- Calls. The caller is inside the communicator. */
 

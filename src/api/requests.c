@@ -80,13 +80,13 @@ collet_status collet_request_wait_all(collet_request **requests, size_t count)
 	if (!requests && count)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_request_wait_all: requests is NULL");
 	collet_status first = COLLET_OK;
-	char sentence[COLLET_ERROR_BYTES] = "";
+	char error_text[COLLET_ERROR_BYTES] = "";
 	for (size_t i = 0; i < count; i++) {
 		const collet_status status = collet_request_wait(&requests[i]);
 		if (status != COLLET_OK && first == COLLET_OK) {
 			first = status;
-			snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+			snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 		}
 	}
-	return first == COLLET_OK ? COLLET_OK : collet_fail_copy(first, sentence);
+	return first == COLLET_OK ? COLLET_OK : collet_fail_copy(first, error_text);
 }

@@ -69,10 +69,10 @@ collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, const st
 	bootstrap->control_socket_count = launch->size;
 	collet_status status = run(&state);
 	if (status) {
-		char sentence[COLLET_ERROR_BYTES];
-		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+		char error_text[COLLET_ERROR_BYTES];
+		snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 		collet_bootstrap_deinit(bootstrap);
-		return collet_fail_copy(status, sentence);
+		return collet_fail_copy(status, error_text);
 	}
 	*info = bootstrap->peer_infos[launch->rank];  /* rank 0 has filled in more */
 	return COLLET_OK;

@@ -9,26 +9,26 @@
 
 #include "core/status.h"
 
-void collet_link_init(struct collet_link *link, int socket, uint32_t frame_limit)
+void collet_framed_socket_init(struct collet_framed_socket *connection, int socket, uint32_t frame_limit)
 {
-	*link = (struct collet_link){ .socket = socket, .frame_limit = frame_limit };
+	*connection = (struct collet_framed_socket){ .socket = socket, .frame_limit = frame_limit };
 }
 
-void collet_link_deinit(struct collet_link *link)
+void collet_framed_socket_deinit(struct collet_framed_socket *connection)
 {
-	if (link->socket >= 0)
-		close(link->socket);
-	free(link->out);
-	free(link->in);
-	collet_link_init(link, -1, 0);
+	if (connection->socket >= 0)
+		close(connection->socket);
+	free(connection->out);
+	free(connection->in);
+	collet_framed_socket_init(connection, -1, 0);
 }
 
-int collet_link_release(struct collet_link *link)
+int collet_framed_socket_release(struct collet_framed_socket *connection)
 {
-	assert(!collet_link_has_queued(link));
-	int socket = link->socket;
-	link->socket = -1;
-	collet_link_deinit(link);
+	assert(!collet_framed_socket_has_queued(connection));
+	int socket = connection->socket;
+	connection->socket = -1;
+	collet_framed_socket_deinit(connection);
 	return socket;
 }
 
@@ -38,95 +38,99 @@ static collet_status fail_broken(void)
 }
 
 /* Makes room for more bytes at the end of the queue. */
-static collet_status reserve(struct collet_link *link, size_t bytes)
+static collet_status reserve(struct collet_framed_socket *connection, size_t bytes)
 {
-	if (link->out_first) {
-		memmove(link->out, link->out + link->out_first, link->out_end - link->out_first);
-		link->out_end -= link->out_first;
-		link->out_first = 0;
+	if (connection->out_first) {
+		memmove(connection->out, connection->out + connection->out_first,
+			connection->out_end - connection->out_first);
+		connection->out_end -= connection->out_first;
+		connection->out_first = 0;
 	}
-	if (bytes <= link->out_capacity - link->out_end)
+	if (bytes <= connection->out_capacity - connection->out_end)
 		return COLLET_OK;
-	if (link->out_end &&
-		bytes > COLLET_LINK_QUEUE_BYTES -
-				(link->out_end < COLLET_LINK_QUEUE_BYTES ? link->out_end : COLLET_LINK_QUEUE_BYTES))
+	if (connection->out_end &&
+		bytes > COLLET_FRAMED_SOCKET_QUEUE_BYTES - (connection->out_end < COLLET_FRAMED_SOCKET_QUEUE_BYTES
+									   ? connection->out_end
+									   : COLLET_FRAMED_SOCKET_QUEUE_BYTES))
 		return collet_fail(COLLET_ERR_PEER_LOST,
-			"it does not read what is sent to it (%zu bytes wait): is it stopped?", link->out_end);
-	size_t capacity = link->out_capacity ? link->out_capacity : 2048;
-	while (capacity < link->out_end + bytes)
+			"it does not read what is sent to it (%zu bytes wait): is it stopped?", connection->out_end);
+	size_t capacity = connection->out_capacity ? connection->out_capacity : 2048;
+	while (capacity < connection->out_end + bytes)
 		capacity *= 2;
-	uint8_t *out = realloc(link->out, capacity);
+	uint8_t *out = realloc(connection->out, capacity);
 	if (!out)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for %zu bytes of control messages", capacity);
-	link->out = out;
-	link->out_capacity = capacity;
+	connection->out = out;
+	connection->out_capacity = capacity;
 	return COLLET_OK;
 }
 
-collet_status collet_link_send(struct collet_link *link, const struct collet_frame *frame, const void *data)
+collet_status collet_framed_socket_send(
+	struct collet_framed_socket *connection, const struct collet_frame *frame, const void *data)
 {
-	collet_status status = reserve(link, sizeof(*frame) + frame->bytes);
+	collet_status status = reserve(connection, sizeof(*frame) + frame->bytes);
 	if (status)
 		return status;
-	memcpy(link->out + link->out_end, frame, sizeof(*frame));
+	memcpy(connection->out + connection->out_end, frame, sizeof(*frame));
 	if (frame->bytes)
-		memcpy(link->out + link->out_end + sizeof(*frame), data, frame->bytes);
-	link->out_end += sizeof(*frame) + frame->bytes;
-	status = collet_link_flush(link);
+		memcpy(connection->out + connection->out_end + sizeof(*frame), data, frame->bytes);
+	connection->out_end += sizeof(*frame) + frame->bytes;
+	status = collet_framed_socket_flush(connection);
 	return status == COLLET_PENDING ? COLLET_OK : status;
 }
 
-collet_status collet_link_flush(struct collet_link *link)
+collet_status collet_framed_socket_flush(struct collet_framed_socket *connection)
 {
-	while (link->out_first < link->out_end) {
-		ssize_t sent =
-			send(link->socket, link->out + link->out_first, link->out_end - link->out_first, MSG_NOSIGNAL);
+	while (connection->out_first < connection->out_end) {
+		ssize_t sent = send(connection->socket, connection->out + connection->out_first,
+			connection->out_end - connection->out_first, MSG_NOSIGNAL);
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0)
 			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : fail_broken();
-		link->out_first += (size_t)sent;
+		connection->out_first += (size_t)sent;
 	}
-	link->out_first = link->out_end = 0;
+	connection->out_first = connection->out_end = 0;
 	return COLLET_OK;
 }
 
 /* Reads until link->in_bytes is target. */
-static collet_status read_until(struct collet_link *link, void *start, size_t offset, size_t target)
+static collet_status read_until(struct collet_framed_socket *connection, void *start, size_t offset, size_t target)
 {
-	while (link->in_bytes < target) {
-		ssize_t got =
-			recv(link->socket, (uint8_t *)start + (link->in_bytes - offset), target - link->in_bytes, 0);
+	while (connection->in_bytes < target) {
+		ssize_t got = recv(connection->socket, (uint8_t *)start + (connection->in_bytes - offset),
+			target - connection->in_bytes, 0);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
 			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : fail_broken();
 		if (got == 0)
 			return collet_fail(COLLET_ERR_TRANSPORT, "the other end closed the connection");
-		link->in_bytes += (size_t)got;
+		connection->in_bytes += (size_t)got;
 	}
 	return COLLET_OK;
 }
 
-collet_status collet_link_read(struct collet_link *link)
+collet_status collet_framed_socket_read(struct collet_framed_socket *connection)
 {
-	const size_t head = sizeof(link->frame);
-	if (link->in_bytes >= head && link->in_bytes == head + link->frame.bytes)
-		link->in_bytes = 0;  /* the caller is done with that frame */
-	collet_status status = read_until(link, &link->frame, 0, head);
+	const size_t head = sizeof(connection->frame);
+	if (connection->in_bytes >= head && connection->in_bytes == head + connection->frame.bytes)
+		connection->in_bytes = 0; /* the caller is done with that frame */
+	collet_status status = read_until(connection, &connection->frame, 0, head);
 	if (status)
 		return status;
-	if (link->frame.bytes > link->frame_limit) {
-		link->in_bytes = 0;
+	if (connection->frame.bytes > connection->frame_limit) {
+		connection->in_bytes = 0;
 		return collet_fail(COLLET_ERR_TRANSPORT, "received a frame of %u bytes, but the limit is %u",
-			link->frame.bytes, link->frame_limit);
+			connection->frame.bytes, connection->frame_limit);
 	}
-	if (link->frame.bytes > link->in_capacity) {
-		uint8_t *in = realloc(link->in, link->frame.bytes);
+	if (connection->frame.bytes > connection->in_capacity) {
+		uint8_t *in = realloc(connection->in, connection->frame.bytes);
 		if (!in)
-			return collet_fail(COLLET_ERR_MEMORY, "no memory for a frame of %u bytes", link->frame.bytes);
-		link->in = in;
-		link->in_capacity = link->frame.bytes;
+			return collet_fail(
+				COLLET_ERR_MEMORY, "no memory for a frame of %u bytes", connection->frame.bytes);
+		connection->in = in;
+		connection->in_capacity = connection->frame.bytes;
 	}
-	return read_until(link, link->in, head, head + link->frame.bytes);
+	return read_until(connection, connection->in, head, head + connection->frame.bytes);
 }

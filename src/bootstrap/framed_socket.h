@@ -20,8 +20,8 @@ enum collet_frame_kind {
 	/* During the bootstrap. */
 	COLLET_FRAME_PEER_INFO = 1, /* to rank 0: struct collet_peer_info, then the bytes of collet_binding_read() */
 	COLLET_FRAME_MISSING_RANKS, /* from rank 0: a sentence that names the missing ranks */
-	COLLET_FRAME_GET_MACHINE,   /* from rank 0: asks for the topology of the receiver's host */
-	COLLET_FRAME_MACHINE,       /* to rank 0: the cpus of struct collet_machine, or nothing */
+	COLLET_FRAME_GET_TOPOLOGY,  /* from rank 0: asks for the topology of the receiver's host */
+	COLLET_FRAME_TOPOLOGY,      /* to rank 0: the cpus of struct collet_host_topology, or nothing */
 	COLLET_FRAME_PEER_TABLE,    /* from rank 0: the outcome and all peer infos */
 	/* In the control plane. */
 	COLLET_FRAME_MESSAGE,       /* a message to frame.to, or to all ranks */
@@ -36,10 +36,10 @@ enum collet_gone_reason { COLLET_GONE_DIED, COLLET_GONE_LEFT };
 enum {
 	/* The bytes that may be queued for a peer. A peer that reads slower counts as lost. One longer frame (the peer
 	 * table) is accepted if the queue is empty. */
-	COLLET_LINK_QUEUE_BYTES = 8 << 20
+	COLLET_FRAMED_SOCKET_QUEUE_BYTES = 8 << 20
 };
 
-struct collet_link {
+struct collet_framed_socket {
 	int socket;                      /* -1: closed */
 	uint8_t *out;                    /* queued bytes: [out_first, out_end) */
 	size_t out_first, out_end, out_capacity;
@@ -50,25 +50,26 @@ struct collet_link {
 };
 
 /* Takes ownership of the socket. */
-void collet_link_init(struct collet_link *link, int socket, uint32_t frame_limit);
+void collet_framed_socket_init(struct collet_framed_socket *connection, int socket, uint32_t frame_limit);
 /* Closes the socket and frees. May be called twice, and on a link that was initialised with -1. */
-void collet_link_deinit(struct collet_link *link);
+void collet_framed_socket_deinit(struct collet_framed_socket *connection);
 /* Gives the socket back to the caller. No bytes may be queued, and no frame half read. */
-int collet_link_release(struct collet_link *link);
+int collet_framed_socket_release(struct collet_framed_socket *connection);
 
 /* Queues one frame and sends what the socket accepts. Returns COLLET_ERR_TRANSPORT if the connection is broken,
  * COLLET_ERR_PEER_LOST if the peer does not read, or COLLET_ERR_MEMORY. */
-collet_status collet_link_send(struct collet_link *link, const struct collet_frame *frame, const void *data);
+collet_status collet_framed_socket_send(
+	struct collet_framed_socket *connection, const struct collet_frame *frame, const void *data);
 /* Sends queued bytes. Returns COLLET_OK if none are left, COLLET_PENDING if the caller must wait until the socket is
  * writable, else an error as above. */
-collet_status collet_link_flush(struct collet_link *link);
+collet_status collet_framed_socket_flush(struct collet_framed_socket *connection);
 /* Reads one frame. COLLET_OK: link->frame and link->in hold it until the next call. COLLET_PENDING: wait until the
  * socket is readable. COLLET_ERR_TRANSPORT: the connection ended or broke, or the frame exceeds frame_limit. */
-collet_status collet_link_read(struct collet_link *link);
+collet_status collet_framed_socket_read(struct collet_framed_socket *connection);
 
-static inline bool collet_link_has_queued(const struct collet_link *link)
+static inline bool collet_framed_socket_has_queued(const struct collet_framed_socket *connection)
 {
-	return link->out_first != link->out_end;
+	return connection->out_first != connection->out_end;
 }
 
 #endif

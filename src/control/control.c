@@ -266,7 +266,7 @@ static void free_all(struct collet_control *control)
 		free(command);
 	}
 	for (uint32_t i = 0; control->links && i < control->link_count; i++)
-		collet_link_deinit(&control->links[i].connection);
+		collet_framed_socket_deinit(&control->links[i].connection);
 	free(control->links);
 	free(control->gone);
 	control_liveness_stop(control);
@@ -289,7 +289,7 @@ static collet_status create_links(struct collet_control *control)
 		struct control_link *link = &control->links[i];
 		link->source.kind = SOURCE_LINK;
 		link->rank = config->rank == 0 ? i : 0;
-		collet_link_init(&link->connection, -1, COLLET_CONTROL_MESSAGE_BYTES);
+		collet_framed_socket_init(&link->connection, -1, COLLET_CONTROL_MESSAGE_BYTES);
 	}
 	if (!control->links || !control->gone)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for %u control connections", control->link_count);

@@ -30,10 +30,10 @@ struct collet_control_events {
 	void (*connected)(void *context, const struct collet_hello *hello, bool dialed, int socket);
 	/* A dial failed: refused, timed out or not authenticated. */
 	void (*dial_failed)(void *context, const struct collet_hello *hello, collet_status status,
-		const char *sentence);
+		const char *error_text);
 	/* A rank is gone: it left, which means that it closed its context in order (orderly), or it died. Called once
 	 * per rank. */
-	void (*peer_gone)(void *context, uint32_t rank, bool orderly, const char *sentence);
+	void (*peer_gone)(void *context, uint32_t rank, bool orderly, const char *error_text);
 	/* A message of collet_control_send() arrived, from another rank or this one. */
 	void (*message)(void *context, uint32_t from, uint32_t type, const void *data, size_t bytes);
 	/* Called about every interval_ms of collet_control_tick(). */

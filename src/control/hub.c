@@ -27,7 +27,7 @@ static void send_on(
 {
 	if (link->failed || link->is_send_broken || link->connection.socket < 0)
 		return;
-	collet_status status = collet_link_send(&link->connection, frame, data);
+	collet_status status = collet_framed_socket_send(&link->connection, frame, data);
 	if (status == COLLET_ERR_TRANSPORT) {
 		/* The peer has closed its end, and may have said bye before. control_hub_serve() reads the remaining
 		 * input, and then knows whether the peer left in order. */
@@ -38,7 +38,7 @@ static void send_on(
 		fail_link(control, link, collet_last_error());
 		return;
 	}
-	if (collet_link_has_queued(&link->connection) && !link->wants_write) {
+	if (collet_framed_socket_has_queued(&link->connection) && !link->wants_write) {
 		link->wants_write = true;
 		control_modify(control, link->connection.socket, EPOLLIN | EPOLLOUT, &link->source);
 	}
@@ -64,15 +64,15 @@ void control_hub_send(struct collet_control *control, const struct collet_frame 
 		send_on(control, &control->links[0], frame, data);
 }
 
-static void report_gone(struct collet_control *control, uint32_t rank, bool orderly, const char *sentence)
+static void report_gone(struct collet_control *control, uint32_t rank, bool orderly, const char *error_text)
 {
 	const struct collet_control_config *config = &control->config;
 	if (control->gone[rank])
 		return;
 	control->gone[rank] = true;
-	collet_log(config->log, orderly ? COLLET_LOG_DEBUG : COLLET_LOG_INFO, "%s", sentence);
-	control_pending_cancel(control, rank, sentence);
-	config->events->peer_gone(config->context, rank, orderly, sentence);
+	collet_log(config->log, orderly ? COLLET_LOG_DEBUG : COLLET_LOG_INFO, "%s", error_text);
+	control_pending_cancel(control, rank, error_text);
+	config->events->peer_gone(config->context, rank, orderly, error_text);
 }
 
 static void deliver(struct collet_control *control, const struct collet_frame *frame, const void *data)
@@ -127,10 +127,10 @@ static void handle_from_root(struct collet_control *control, struct control_link
 	} else if (frame->kind == COLLET_FRAME_MESSAGE && frame->from < config->size && frame->from != config->rank) {
 		deliver(control, frame, link->connection.in);
 	} else if (frame->kind == COLLET_FRAME_PEER_GONE && frame->to < config->size && frame->to != config->rank) {
-		char sentence[COLLET_CONTROL_MESSAGE_BYTES + 1];
-		memcpy(sentence, link->connection.in, frame->bytes);
-		sentence[frame->bytes] = 0;
-		report_gone(control, frame->to, frame->type == COLLET_GONE_LEFT, sentence);
+		char error_text[COLLET_CONTROL_MESSAGE_BYTES + 1];
+		memcpy(error_text, link->connection.in, frame->bytes);
+		error_text[frame->bytes] = 0;
+		report_gone(control, frame->to, frame->type == COLLET_GONE_LEFT, error_text);
 	} else {
 		fail_link(control, link, "it sent something that is no control message");
 	}
@@ -140,14 +140,14 @@ void control_hub_serve(struct collet_control *control, struct control_link *link
 {
 	if (link->failed || link->connection.socket < 0)
 		return;
-	collet_status status = collet_link_flush(&link->connection);
+	collet_status status = collet_framed_socket_flush(&link->connection);
 	if (status == COLLET_OK && link->wants_write) {
 		link->wants_write = false;
 		control_modify(control, link->connection.socket, EPOLLIN, &link->source);
 	}
 	/* After a failed send there may still be input, such as a bye. */
 	for (int i = 0; i < MAX_FRAMES_PER_EVENT && !link->failed; i++) {
-		collet_status read = collet_link_read(&link->connection);
+		collet_status read = collet_framed_socket_read(&link->connection);
 		if (read == COLLET_PENDING)
 			break;
 		if (read)
@@ -165,25 +165,25 @@ static void close_failed_link(struct collet_control *control, struct control_lin
 {
 	const struct collet_control_config *config = &control->config;
 	const struct collet_peer_info *info = &config->bootstrap->peer_infos[link->rank];
-	char sentence[512];
+	char error_text[512];
 	link->failed = false;
 	control->failed_count--;
 	if (link->connection.socket >= 0)
 		control_unregister(control, link->connection.socket);
-	collet_link_deinit(&link->connection);
-	snprintf(sentence, sizeof(sentence), "rank %u on %s (pid %u) %s: %s", link->rank, info->host, info->pid,
+	collet_framed_socket_deinit(&link->connection);
+	snprintf(error_text, sizeof(error_text), "rank %u on %s (pid %u) %s: %s", link->rank, info->host, info->pid,
 		link->said_bye ? "has left" : "is gone", link->reason);
-	report_gone(control, link->rank, link->said_bye, sentence);
+	report_gone(control, link->rank, link->said_bye, error_text);
 	if (config->rank == 0) {
 		const struct collet_frame frame = {
 			.kind = COLLET_FRAME_PEER_GONE,
 			.from = 0,
 			.to = link->rank,
 			.type = link->said_bye ? COLLET_GONE_LEFT : COLLET_GONE_DIED,
-			.bytes = (uint32_t)strlen(sentence),
+			.bytes = (uint32_t)strlen(error_text),
 		};
 		for (uint32_t r = 1; r < control->link_count; r++)
-			send_on(control, &control->links[r], &frame, sentence);
+			send_on(control, &control->links[r], &frame, error_text);
 	}
 }
 
@@ -204,7 +204,8 @@ void control_hub_say_bye(struct collet_control *control)
 		send_on(control, &control->links[i], &frame, NULL);
 	for (uint32_t i = 0; i < control->link_count; i++) {
 		struct control_link *link = &control->links[i];
-		while (link->connection.socket >= 0 && collet_link_flush(&link->connection) == COLLET_PENDING) {
+		while (link->connection.socket >= 0 &&
+			collet_framed_socket_flush(&link->connection) == COLLET_PENDING) {
 			struct pollfd item = { .fd = link->connection.socket, .events = POLLOUT };
 			if (collet_deadline_passed(deadline))
 				break;

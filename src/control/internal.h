@@ -27,7 +27,7 @@ struct listener {
 struct control_link {
 	struct source source;
 	uint32_t rank;                   /* at the other end */
-	struct collet_link connection;
+	struct collet_framed_socket connection;
 	bool wants_write;
 	bool failed;                     /* to be closed by control_hub_handle_failures(), for the reason below */
 	bool said_bye;                   /* the other end closed in order */
@@ -132,7 +132,7 @@ void control_pending_serve(struct collet_control *control, struct pending_connec
 /* Handles deadlines and retries. Returns when to call it again. */
 int64_t control_pending_timers(struct collet_control *control);
 /* Fails all dials to a rank that is gone. */
-void control_pending_cancel(struct collet_control *control, uint32_t rank, const char *sentence);
+void control_pending_cancel(struct collet_control *control, uint32_t rank, const char *error_text);
 void control_pending_close(struct collet_control *control);
 
 #endif

@@ -69,29 +69,29 @@ static void handshake_config(const struct collet_control *control, struct collet
 
 /* ---- Outcomes ---- */
 
-static void fail_pending(
-	struct collet_control *control, struct pending_connection *pending, collet_status status, const char *sentence)
+static void fail_pending(struct collet_control *control, struct pending_connection *pending, collet_status status,
+	const char *error_text)
 {
 	const struct collet_control_config *config = &control->config;
 	const struct collet_hello hello = pending->hello;
 	const bool dialed = pending->dialed;
 	free_pending(control, pending);
 	if (dialed) {
-		collet_log(config->log, COLLET_LOG_INFO, "%s", sentence);
-		config->events->dial_failed(config->context, &hello, status, sentence);
+		collet_log(config->log, COLLET_LOG_INFO, "%s", error_text);
+		config->events->dial_failed(config->context, &hello, status, error_text);
 	} else {
-		collet_log(config->log, COLLET_LOG_INFO, "rejected a connection: %s", sentence);
+		collet_log(config->log, COLLET_LOG_INFO, "rejected a connection: %s", error_text);
 	}
 }
 
 /* Fails a dial with this thread's sentence. */
 static void fail_dial(struct collet_control *control, struct pending_connection *pending, collet_status status)
 {
-	char sentence[COLLET_ERROR_BYTES];
+	char error_text[COLLET_ERROR_BYTES];
 	const struct collet_peer_info *info = &control->config.bootstrap->peer_infos[pending->hello.to];
-	snprintf(sentence, sizeof(sentence), "cannot connect to rank %u on %s: %.800s", pending->hello.to, info->host,
-		collet_last_error());
-	fail_pending(control, pending, status, sentence);
+	snprintf(error_text, sizeof(error_text), "cannot connect to rank %u on %s: %.800s", pending->hello.to,
+		info->host, collet_last_error());
+	fail_pending(control, pending, status, error_text);
 }
 
 static void report_connected(struct collet_control *control, struct pending_connection *pending)
@@ -193,12 +193,12 @@ void control_pending_dial(struct collet_control *control, const struct collet_he
 	const struct collet_control_config *config = &control->config;
 	struct pending_connection *pending = control->gone[hello->to] ? NULL : calloc(1, sizeof(*pending));
 	if (!pending) {
-		char sentence[128];
+		char error_text[128];
 		const bool gone = control->gone[hello->to];
-		snprintf(sentence, sizeof(sentence), "cannot connect to rank %u: %s", hello->to,
+		snprintf(error_text, sizeof(error_text), "cannot connect to rank %u: %s", hello->to,
 			gone ? "it is gone" : "no memory");
 		config->events->dial_failed(
-			config->context, hello, gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_MEMORY, sentence);
+			config->context, hello, gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_MEMORY, error_text);
 		return;
 	}
 	pending->dialed = true;
@@ -211,12 +211,12 @@ void control_pending_dial(struct collet_control *control, const struct collet_he
 	dial(control, pending);
 }
 
-void control_pending_cancel(struct collet_control *control, uint32_t rank, const char *sentence)
+void control_pending_cancel(struct collet_control *control, uint32_t rank, const char *error_text)
 {
 	for (struct pending_connection *pending = control->pending, *next; pending; pending = next) {
 		next = pending->next;
 		if (pending->dialed && pending->hello.to == rank)
-			fail_pending(control, pending, COLLET_ERR_PEER_LOST, sentence);
+			fail_pending(control, pending, COLLET_ERR_PEER_LOST, error_text);
 	}
 }
 

@@ -14,31 +14,31 @@ const char *collet_last_error(void)
 
 collet_status collet_fail(collet_status status, const char *format, ...)
 {
-	char sentence[COLLET_ERROR_BYTES];  /* a copy, because an argument may point to the old sentence */
+	char error_text[COLLET_ERROR_BYTES]; /* a copy, because an argument may point to the old sentence */
 	va_list arguments;
 	va_start(arguments, format);
-	vsnprintf(sentence, sizeof(sentence), format, arguments);
+	vsnprintf(error_text, sizeof(error_text), format, arguments);
 	va_end(arguments);
-	memcpy(last_error, sentence, sizeof(last_error));
+	memcpy(last_error, error_text, sizeof(last_error));
 	return status;
 }
 
 void collet_error_prefix(const char *format, ...)
 {
-	char sentence[COLLET_ERROR_BYTES];
+	char error_text[COLLET_ERROR_BYTES];
 	va_list arguments;
 	va_start(arguments, format);
-	int used = vsnprintf(sentence, sizeof(sentence), format, arguments);
+	int used = vsnprintf(error_text, sizeof(error_text), format, arguments);
 	va_end(arguments);
-	if (used < 0 || (size_t)used >= sizeof(sentence))
+	if (used < 0 || (size_t)used >= sizeof(error_text))
 		return;
-	snprintf(sentence + used, sizeof(sentence) - (size_t)used, ": %s", last_error);
-	memcpy(last_error, sentence, sizeof(last_error));
+	snprintf(error_text + used, sizeof(error_text) - (size_t)used, ": %s", last_error);
+	memcpy(last_error, error_text, sizeof(last_error));
 }
 
-collet_status collet_fail_copy(collet_status status, const char *sentence)
+collet_status collet_fail_copy(collet_status status, const char *error_text)
 {
-	snprintf(last_error, sizeof(last_error), "%s", sentence);
+	snprintf(last_error, sizeof(last_error), "%s", error_text);
 	return status;
 }
 

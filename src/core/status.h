@@ -12,7 +12,7 @@ collet_status collet_fail(collet_status status, const char *format, ...) __attri
 void collet_error_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Sets this thread's sentence to a copy of another one, such as a communicator's sticky error. */
-collet_status collet_fail_copy(collet_status status, const char *sentence);
+collet_status collet_fail_copy(collet_status status, const char *error_text);
 
 /* The longest sentence, with its NUL. */
 enum { COLLET_ERROR_BYTES = 1024 };

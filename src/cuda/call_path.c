@@ -51,7 +51,7 @@ static collet_status path_stream(collet_comm *comm, struct collet_checked_call *
 
 /* Waits until earlier calls on streams have started, as all paths behind it must. Claims the call only if that fails.
  */
-static collet_status path_after_streams(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
+static collet_status path_wait_for_streams(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	const collet_status status = collet_streams_wait_started(comm, call->arguments->function, call->how);
 	*claimed = status != COLLET_OK;
@@ -99,14 +99,14 @@ static collet_status path_staged(collet_comm *comm, struct collet_checked_call *
 typedef collet_status call_path(collet_comm *comm, struct collet_checked_call *call, bool *claimed);
 
 /* Tried in this order. The last one takes every call. */
-static call_path *const call_paths[] = { path_device_collective, path_stream, path_after_streams, path_shared_gpu,
+static call_path *const call_paths[] = { path_device_collective, path_stream, path_wait_for_streams, path_shared_gpu,
 	path_staged };
 
 collet_status collet_call_dispatch(collet_comm *comm, struct collet_checked_call *call)
 {
 	collet_status status = COLLET_OK;
 	bool claimed = false;
-	for (size_t w = 0; !claimed; w++)
-		status = call_paths[w](comm, call, &claimed);
+	for (size_t path = 0; !claimed; path++)
+		status = call_paths[path](comm, call, &claimed);
 	return status;
 }

@@ -85,10 +85,10 @@ bool collet_gpu_comm_close(collet_comm *comm)
 	return streams_freed && collectives_freed;
 }
 
-void collet_gpu_comm_forget(collet_comm *comm)
+void collet_gpu_comm_atfork_child(collet_comm *comm)
 {
 	collet_shared_gpu_atfork_child(comm->gpu->shared_gpu);
-	collet_device_collectives_forget(comm);
+	collet_device_collectives_atfork_child(comm);
 	free(comm->gpu);
 	comm->gpu = NULL;
 }

@@ -34,6 +34,6 @@ bool collet_gpu_context_close(struct collet_context *context, bool is_forked);
 collet_status collet_gpu_comm_open(collet_comm *comm);
 void collet_gpu_comm_abort(collet_comm *comm);
 bool collet_gpu_comm_close(collet_comm *comm);
-void collet_gpu_comm_forget(collet_comm *comm);
+void collet_gpu_comm_atfork_child(collet_comm *comm);
 
 #endif

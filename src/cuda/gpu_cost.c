@@ -176,7 +176,7 @@ static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_c
 }
 
 bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query *call, const char *path,
-	struct collet_segmentation cut, struct collet_gpu_cost *cost)
+	struct collet_segmentation segmentation, struct collet_gpu_cost *cost)
 {
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
 	const size_t element = collet_dtype_bytes(call->dtype);
@@ -196,7 +196,7 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 		bool measured;
 		(void)collet_gpu_kernel_link(comm->context, &measured);
 		cost->is_measured = cost->is_measured && measured;
-		cost->messages_s = collet_choice_cost(inputs, call->program, call->shape, element, cut);
+		cost->messages_s = collet_choice_cost(inputs, call->program, call->shape, element, segmentation);
 		cost->total_s = link.latency_s + cost->messages_s;
 		return true;
 	}
@@ -213,12 +213,12 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 		const double inner = call->collective == COLLET_ALLREDUCE ? (g / 2 - 1) * block : 0;
 		add_links(comm, peers_traffic(&counts, g, block) + inner, cost);
 		cost->messages_s =
-			collet_choice_cost_inter_host(&comm->inputs, call->program, call->shape, element, cut);
+			collet_choice_cost_inter_host(&comm->inputs, call->program, call->shape, element, segmentation);
 		cost->total_s =
 			pipelined_s(&link, &traffic, larger(cost->messages_s, cost->memory_s), &cost->copies_s);
 		return true;
 	}
-	cost->messages_s = collet_choice_cost(&comm->inputs, call->program, call->shape, element, cut);
+	cost->messages_s = collet_choice_cost(&comm->inputs, call->program, call->shape, element, segmentation);
 	if (strcmp(path, "pipelined") == 0 && collet_path_is_gpudirect(comm, call->op)) {
 		cost->total_s = cost->messages_s;
 		return true;
@@ -232,14 +232,14 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 	return true;
 }
 
-void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *query, struct collet_segmentation cut,
-	collet_plan *plan)
+void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *query,
+	struct collet_segmentation segmentation, collet_plan *plan)
 {
 	struct collet_gpu_cost cost;
 	plan->gpu_path = collet_path_name(comm, query, &plan->gpu_algorithm);
 	plan->is_gpudirect =
 		plan->gpu_path && strcmp(plan->gpu_path, "pipelined") == 0 && collet_path_is_gpudirect(comm, query->op);
-	if (!collet_gpu_cost_of(comm, query, plan->gpu_path, cut, &cost))
+	if (!collet_gpu_cost_of(comm, query, plan->gpu_path, segmentation, &cost))
 		return;
 	plan->gpu_ns = cost.total_s * 1e9;
 	plan->gpu_copies_ns = cost.copies_s * 1e9;

@@ -161,13 +161,13 @@ collet_status collet_ddp_agree_status(collet_comm *comm, collet_status mine)
 {
 	const uint64_t word = (uint64_t)mine;
 	uint64_t *all = NULL;
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 	collet_status status = gather(comm, &word, 1, &all);
 	if (status != COLLET_OK)
 		return status;
 	if (mine != COLLET_OK)
-		status = collet_fail(mine, "%s", sentence);
+		status = collet_fail(mine, "%s", error_text);
 	for (uint32_t rank = 0; status == COLLET_OK && rank < collet_comm_size(comm); rank++)
 		if (all[rank] != COLLET_OK && all[rank] < COLLET_STATUS_COUNT)
 			status = collet_fail((collet_status)all[rank], "collet_ddp_create: rank %u failed with %s",
@@ -297,12 +297,12 @@ collet_status collet_ddp_agree_options(collet_comm *comm, const collet_ddp_param
 	if (mine == COLLET_OK)
 		snprintf((char *)&head[HEAD_HOOK], HOOK_BYTES, "%s", agreed->hook ? agreed->hook->name : "none");
 	uint64_t *heads = NULL;
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 	collet_status status = gather(comm, head, HEAD_WORDS, &heads);
 	if (status != COLLET_OK)
 		return status;
-	status = mine != COLLET_OK ? collet_fail(mine, "%s", sentence) : compare_heads(heads, collet_comm_size(comm));
+	status = mine != COLLET_OK ? collet_fail(mine, "%s", error_text) : compare_heads(heads, collet_comm_size(comm));
 	free(heads);
 	return status == COLLET_OK ? compare_tensors(comm, &all) : status;
 }

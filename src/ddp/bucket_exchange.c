@@ -135,10 +135,10 @@ collet_status collet_ddp_progress_all(collet_ddp *ddp)
 	if (status == COLLET_OK)
 		return COLLET_OK;
 	ddp->failed = true;
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 	(void)collet_ddp_drain(ddp);
-	return collet_fail_copy(status, sentence);
+	return collet_fail_copy(status, error_text);
 }
 
 collet_status collet_ddp_drain(collet_ddp *ddp)

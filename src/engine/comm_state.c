@@ -68,26 +68,26 @@ const char *collet_comm_state_host(const struct collet_comm_state *state, uint32
 }
 
 void collet_comm_state_end(
-	struct collet_comm_state *state, enum collet_status status, bool notify_peers, const char *sentence)
+	struct collet_comm_state *state, enum collet_status status, bool notify_peers, const char *error_text)
 {
 	struct collet_engine *engine = state->engine;
 	pthread_mutex_lock(&engine->end_lock);
 	const bool first = atomic_load_explicit(&state->end_status, memory_order_relaxed) == COLLET_OK;
 	if (first) {
-		snprintf(state->sentence, sizeof(state->sentence), "rank %u on %s: %s", state->rank,
-			collet_comm_state_host(state, state->rank), sentence);
+		snprintf(state->error_text, sizeof(state->error_text), "rank %u on %s: %s", state->rank,
+			collet_comm_state_host(state, state->rank), error_text);
 		/* Pairs with the acquire loads of end_status: a thread that sees the status sees the sentence. */
 		atomic_store_explicit(&state->end_status, (int)status, memory_order_release);
-		if (state->abort_word)
-			atomic_store_explicit(state->abort_word, 1, memory_order_relaxed);
+		if (state->abort_flag)
+			atomic_store_explicit(state->abort_flag, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&engine->end_lock);
 	if (!first)
 		return;
 	collet_log(&engine->log, status == COLLET_ERR_ABORTED ? COLLET_LOG_INFO : COLLET_LOG_ERROR, "%s: %s",
-		collet_status_name(status), state->sentence);
+		collet_status_name(status), state->error_text);
 	if (notify_peers)
-		collet_connections_notify_end(state, status, sentence);
+		collet_connections_notify_end(state, status, error_text);
 	collet_engine_wake(engine);
 }
 
@@ -98,7 +98,7 @@ static void end_internal(struct collet_comm_state *internal, const struct collet
 	status = status == COLLET_OK ? COLLET_ERR_ABORTED : status;
 	pthread_mutex_lock(&state->engine->end_lock);
 	if (atomic_load_explicit(&internal->end_status, memory_order_relaxed) == COLLET_OK) {
-		memcpy(internal->sentence, state->sentence, sizeof(internal->sentence));
+		memcpy(internal->error_text, state->error_text, sizeof(internal->error_text));
 		atomic_store_explicit(&internal->end_status, status, memory_order_release);
 	}
 	pthread_mutex_unlock(&state->engine->end_lock);

@@ -44,10 +44,10 @@ struct collet_comm_state {
 	struct collet_recorder recorder;     /* any thread may read it */
 	uint64_t roundings;
 	_Atomic int end_status;              /* COLLET_OK, or the status that ended it (release, after the sentence) */
-	char sentence[COLLET_ERROR_BYTES];
-	_Atomic uint32_t *abort_word;        /* set to 1 when the communicator ends; NULL: none. Under end_lock */
+	char error_text[COLLET_ERROR_BYTES];
+	_Atomic uint32_t *abort_flag;        /* set to 1 when the communicator ends; NULL: none. Under end_lock */
 	/* Kernels read it: bit i is set when rank i has left in order. NULL: none. Under end_lock. */
-	_Atomic uint64_t *departed_word;
+	_Atomic uint64_t *left_ranks;
 	bool torn_down;                      /* its endpoints are closed and its requests have ended */
 	struct collet_p2p *p2p;
 	struct collet_mismatch mismatch;
@@ -61,7 +61,7 @@ void collet_comm_state_deinit(struct collet_comm_state *state);
  * Wakes waiters; the thread that makes progress next tears the state down. Any thread, with any lock but end_lock
  * held. */
 void collet_comm_state_end(
-	struct collet_comm_state *state, enum collet_status status, bool notify_peers, const char *sentence);
+	struct collet_comm_state *state, enum collet_status status, bool notify_peers, const char *error_text);
 /* Closes its endpoints, so that no peer touches its buffers any more, and ends its requests. Under the lock; safe to
  * repeat. */
 void collet_comm_state_tear_down(struct collet_comm_state *state);

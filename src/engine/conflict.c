@@ -29,17 +29,18 @@ static struct collet_byte_range segment_range(const struct collet_request *reque
 static void per_peer_ranges(const struct collet_request *request, struct collet_work_item *item,
 	enum collet_buffer buffer, struct collet_byte_range *hull)
 {
-	const struct collet_partition *cut = collet_step_partition(&request->shape, buffer);
+	const struct collet_partition *partition = collet_step_partition(&request->shape, buffer);
 	uint64_t end = 0;
-	if (cut->kind == COLLET_PARTITION_VECTOR) {
+	if (partition->kind == COLLET_PARTITION_VECTOR) {
 		for (uint32_t p = 0; p < request->shape.size; p++) {
-			const struct collet_span span = collet_partition_chunk(cut, &request->shape, p);
+			const struct collet_span span = collet_partition_chunk(partition, &request->shape, p);
 			end = span.count && span.first + span.count > end ? span.first + span.count : end;
 		}
 	} else {
-		end = cut->kind == COLLET_PARTITION_EVEN ? cut->count : cut->count * request->shape.size;
+		end = partition->kind == COLLET_PARTITION_EVEN ? partition->count
+							       : partition->count * request->shape.size;
 	}
-	const struct collet_span own = collet_partition_chunk(cut, &request->shape, request->shape.rank);
+	const struct collet_span own = collet_partition_chunk(partition, &request->shape, request->shape.rank);
 	hull->first = request_address(request, buffer, 0);
 	hull->bytes = end * request->element_bytes;
 	item->excluded.first = request_address(request, buffer, own.first);

@@ -125,7 +125,7 @@ static void handle_connected(void *context, const struct collet_hello *hello, bo
 }
 
 static void handle_dial_failed(
-	void *context, const struct collet_hello *hello, collet_status status, const char *sentence)
+	void *context, const struct collet_hello *hello, collet_status status, const char *error_text)
 {
 	struct collet_engine *engine = context;
 	pthread_mutex_lock(&engine->connections_lock);
@@ -135,7 +135,7 @@ static void handle_dial_failed(
 	if (peer_queue && !peer_queue->setup && !atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed)) {
 		/* hello->transport does not count self, which is the engine's transport 0. */
 		peer_queue->failed_transports |= (uint32_t)2 << hello->transport;
-		collet_connection_setup_dial(peer_queue, status, sentence);
+		collet_connection_setup_dial(peer_queue, status, error_text);
 	}
 	pthread_mutex_unlock(&engine->connections_lock);
 }
@@ -147,17 +147,17 @@ static void mark_left(struct collet_comm_state *state, uint32_t peer)
 {
 	collet_mismatch_peer_left(state, peer);
 	pthread_mutex_lock(&state->engine->end_lock);
-	if (state->departed_word)
-		atomic_fetch_or_explicit(state->departed_word, UINT64_C(1) << peer, memory_order_release);
+	if (state->left_ranks)
+		atomic_fetch_or_explicit(state->left_ranks, UINT64_C(1) << peer, memory_order_release);
 	pthread_mutex_unlock(&state->engine->end_lock);
 }
 
-static void handle_peer_gone(void *context, uint32_t rank, bool left, const char *sentence)
+static void handle_peer_gone(void *context, uint32_t rank, bool left, const char *error_text)
 {
 	struct collet_engine *engine = context;
 	pthread_mutex_lock(&engine->connections_lock);
-	if (!left && !engine->first_loss[0])
-		snprintf(engine->first_loss, sizeof(engine->first_loss), "%s", sentence);
+	if (!left && !engine->first_death[0])
+		snprintf(engine->first_death, sizeof(engine->first_death), "%s", error_text);
 	for (struct collet_comm_state *state = engine->reachable_states; state; state = state->next_reachable) {
 		const uint32_t peer = comm_rank_of(state, rank);
 		if (peer == state->size)
@@ -165,7 +165,7 @@ static void handle_peer_gone(void *context, uint32_t rank, bool left, const char
 		if (left)
 			mark_left(state, peer);
 		else
-			collet_comm_state_end(state, COLLET_ERR_PEER_LOST, false, sentence);
+			collet_comm_state_end(state, COLLET_ERR_PEER_LOST, false, error_text);
 	}
 	pthread_mutex_unlock(&engine->connections_lock);
 }
@@ -225,7 +225,7 @@ static void handle_message(void *context, uint32_t from, uint32_t type, const vo
 {
 	struct collet_engine *engine = context;
 	pthread_mutex_lock(&engine->connections_lock);
-	if (type == COLLET_CONTROL_MSG_CLAIM) {
+	if (type == COLLET_CONTROL_MSG_CREATED) {
 		match_unexpected(engine);
 	} else if (bytes >= sizeof(uint64_t)) {
 		uint64_t id;
@@ -289,7 +289,7 @@ void collet_connections_add(struct collet_comm_state *state)
 	state->next_in_all = engine->all_states;
 	engine->all_states = state;
 	if (waiting)
-		collet_control_send(engine->control, engine->rank, COLLET_CONTROL_MSG_CLAIM, NULL, 0);
+		collet_control_send(engine->control, engine->rank, COLLET_CONTROL_MSG_CREATED, NULL, 0);
 }
 
 void collet_connections_remove(struct collet_comm_state *state)
@@ -332,11 +332,11 @@ void collet_connections_atfork_child(struct collet_comm_state *state)
 }
 
 void collet_connections_notify_end(
-	const struct collet_comm_state *state, enum collet_status status, const char *sentence)
+	const struct collet_comm_state *state, enum collet_status status, const char *error_text)
 {
 	struct collet_control_msg_end end = { .communicator = state->id, .status = (uint32_t)status };
-	snprintf(end.sentence, sizeof(end.sentence), "rank %u on %s: %s", state->rank,
-		collet_comm_state_host(state, state->rank), sentence);
+	snprintf(end.error_text, sizeof(end.error_text), "rank %u on %s: %s", state->rank,
+		collet_comm_state_host(state, state->rank), error_text);
 	collet_control_send(
 		state->engine->control, COLLET_CONTROL_ALL_RANKS, COLLET_CONTROL_MSG_END, &end, sizeof(end));
 }

@@ -27,7 +27,7 @@ void collet_connections_remove(struct collet_comm_state *state);
 void collet_connections_atfork_child(struct collet_comm_state *state);
 /* Tells the other ranks that the communicator has ended. Any thread. */
 void collet_connections_notify_end(
-	const struct collet_comm_state *state, enum collet_status status, const char *sentence);
+	const struct collet_comm_state *state, enum collet_status status, const char *error_text);
 /* Tells the other ranks that this one has left and sends nothing more. Does nothing if the communicator has ended: they
  * have been told why. Only this message reaches a rank that waits without a connection, as GPU kernels do. */
 void collet_connections_notify_left(const struct collet_comm_state *state);

@@ -128,10 +128,10 @@ static bool choose_transport(
 
 static void end_unreachable(struct collet_peer_queue *peer_queue, enum collet_status status, const char *why)
 {
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "no connection to rank %u on %s: %s", peer_queue->peer,
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "no connection to rank %u on %s: %s", peer_queue->peer,
 		collet_comm_state_host(peer_queue->state, peer_queue->peer), why);
-	collet_mismatch_suspect_loss(peer_queue->state, peer_queue->peer, status, sentence);
+	collet_mismatch_suspect_loss(peer_queue->state, peer_queue->peer, status, error_text);
 }
 
 void collet_connection_setup_dial(struct collet_peer_queue *peer_queue, enum collet_status status, const char *why)

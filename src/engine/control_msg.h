@@ -6,7 +6,7 @@
 #include "engine/recorder.h"
 
 enum collet_control_msg_type {
-	COLLET_CONTROL_MSG_CLAIM = 1, /* to this rank itself: match waiting connections with a new communicator */
+	COLLET_CONTROL_MSG_CREATED = 1, /* to this rank itself: match waiting connections with a new communicator */
 	COLLET_CONTROL_MSG_END,    /* struct collet_control_msg_end */
 	COLLET_CONTROL_MSG_QUERY,  /* struct collet_control_msg_query */
 	COLLET_CONTROL_MSG_REPLY,  /* struct collet_control_msg_reply */
@@ -18,7 +18,7 @@ struct collet_control_msg_end {
 	uint64_t communicator;
 	uint32_t status;
 	uint32_t reserved0;
-	char sentence[960];
+	char error_text[960];
 };
 
 /* The sender has destroyed the communicator in order and lives on. */

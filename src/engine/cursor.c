@@ -14,16 +14,16 @@ uint64_t collet_step_longest_span(const struct collet_request *request, const st
 	if (!step->is_per_peer)
 		return step->source[0].span.count;
 	const bool sends = step->source[0].peers.count == 1 && step->source[0].peers.first == request->shape.rank;
-	const struct collet_partition *cut = collet_step_partition(&request->shape, sends ? step->source[0].buffer :
-                                                                                step->destination[0].buffer);
-	if (cut->kind != COLLET_PARTITION_VECTOR)
-		return collet_partition_chunk(cut, &request->shape, 0).count;
+	const struct collet_partition *partition =
+		collet_step_partition(&request->shape, sends ? step->source[0].buffer : step->destination[0].buffer);
+	if (partition->kind != COLLET_PARTITION_VECTOR)
+		return collet_partition_chunk(partition, &request->shape, 0).count;
 	const struct collet_peers *peers = sends ? &step->destination[0].peers : &step->source[0].peers;
 	uint64_t longest = 0;
 	for (uint32_t i = 0; i < peers->count; i++) {
-		const uint64_t count =
-			collet_partition_chunk(cut, &request->shape, collet_peers_at(peers, i, request->shape.size))
-				.count;
+		const uint64_t count = collet_partition_chunk(
+			partition, &request->shape, collet_peers_at(peers, i, request->shape.size))
+					       .count;
 		longest = count > longest ? count : longest;
 	}
 	return longest;

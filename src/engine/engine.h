@@ -74,7 +74,7 @@ struct collet_engine {
 	uint32_t early_ends_count;
 	uint64_t *destroyed_ids;             /* ids of destroyed communicators */
 	size_t destroyed_count;
-	char first_loss[512];                /* "rank 3 on host (pid 7) is gone: ..."; empty: no rank has died */
+	char first_death[512];               /* "rank 3 on host (pid 7) is gone: ..."; empty: no rank has died */
 
 	pthread_mutex_t end_lock;            /* protects the end of every communicator; taken last */
 

@@ -31,15 +31,15 @@ static const void *scaled_copy(struct collet_task *task, const struct collet_wor
 }
 
 /* Prepares the messages that queue_sends() in task.c has queued, in its order. */
-static void pack_parts(struct collet_task *task, struct collet_work_item *item)
+static void pack_messages(struct collet_task *task, struct collet_work_item *item)
 {
 	struct collet_request *request = item->request;
 	const bool scale = request->prescales && item->step->source[0].buffer == COLLET_INPUT;
-	uint32_t part = 0;
+	uint32_t segment = 0;
 	for (struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_DESTINATIONS);
-		remote_iterator_next_part(&at, item);) {
+		remote_iterator_next_message(&at, item);) {
 		const struct collet_operand operand = { at.place, scale };
-		char *into = work_item_slot(task, item, part++);
+		char *into = work_item_slot(task, item, segment++);
 		if (at.count)
 			collet_reduction_run(&request->reduction, into, &operand, 1, at.count, false,
 				&task->state->roundings);
@@ -92,20 +92,21 @@ static void compute_value(struct collet_task *task, const struct collet_work_ite
 	}
 }
 
-static void combine(struct collet_task *task, struct collet_work_item *item)
+static void reduce_operands(struct collet_task *task, struct collet_work_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
 	uint32_t operands = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
-		const struct collet_buffer_range *end = &step->source[e];
-		for (uint32_t i = 0; i < end->peers.count; i++) {
-			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
+		const struct collet_buffer_range *range = &step->source[e];
+		for (uint32_t i = 0; i < range->peers.count; i++) {
+			const uint32_t position = collet_peers_at(&range->peers, i, request->shape.size);
 			struct collet_operand *operand = &task->operands[operands++];
 			operand->is_scaled = false;
 			if (position == request->shape.rank) {
-				operand->data = request_address(request, end->buffer, end->span.first + item->offset);
-				if (request->prescales && end->buffer == COLLET_INPUT)
+				operand->data =
+					request_address(request, range->buffer, range->span.first + item->offset);
+				if (request->prescales && range->buffer == COLLET_INPUT)
 					operand->data = scaled_copy(task, item, operand->data);
 			} else {
 				operand->data = received_from(task, item, position);
@@ -132,11 +133,11 @@ static void store_kept(struct collet_task *task, struct collet_work_item *item)
 			memmove(work_item_destination(item), from, item->count * request->element_bytes);
 		return;
 	}
-	uint32_t part = 0;
+	uint32_t segment = 0;
 	struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_SOURCES);
-	while (item->in_staging && remote_iterator_next_part(&at, item)) {
+	while (item->in_staging && remote_iterator_next_message(&at, item)) {
 		char *place = item->step->is_per_peer ? at.place : item->value;
-		const char *staging = work_item_slot(task, item, part++);
+		const char *staging = work_item_slot(task, item, segment++);
 		if (at.count)
 			memcpy(place, staging, at.count * request->element_bytes);
 	}
@@ -189,9 +190,9 @@ void collet_work_item_execute(struct collet_task *task, struct collet_work_item 
 		item->value == work_item_source(item))
 		collet_work_item_post_sends(task, item);
 	if (item->step->is_reduction)
-		combine(task, item);
-	else if (work_item_packs_parts(item))
-		pack_parts(task, item);
+		reduce_operands(task, item);
+	else if (work_item_packs_messages(item))
+		pack_messages(task, item);
 	else if (!(item->step->is_per_peer && range_is_local(item->request, &item->step->source[0])))
 		store_kept(task, item);
 	collet_work_item_finish(task, item);

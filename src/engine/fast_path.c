@@ -65,17 +65,17 @@ static void queue_receive(
 
 /* Sets up the receives of a step. A pending send may still read the step's destination, and may wait for a receiver
  * that waits for this rank. So data is received at once, into staging, and stored when the send has completed. */
-static void expect_receives(
+static void prepare_receives(
 	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
-	item->in_staging = !step->combines && overwrites_pending_send(request, item, step);
+	item->in_staging = !step->reduces && overwrites_pending_send(request, item, step);
 	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
 	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
 		if (!planned->peer_queue)
 			continue;
 		planned->queued = NULL;
 		planned->transfer.status = COLLET_PENDING;
-		const bool views = step->combines && planned->bytes > COPY_VIEW_BYTES;
+		const bool views = step->reduces && planned->bytes > COPY_VIEW_BYTES;
 		request->fast_path.must_release |= views;
 		planned->transfer.flags = views ? COLLET_TRANSFER_VIEW : 0;
 		planned->transfer.message =
@@ -83,7 +83,7 @@ static void expect_receives(
 		planned->transfer.data = address(request, item->in_staging ? planned->staging_place : planned->place);
 	}
 	request->fast_path.unqueued_receives = step->receive_count;
-	request->fast_path.receives_expected = true;
+	request->fast_path.receives_prepared = true;
 }
 
 static bool is_awaited(struct collet_planned_transfer *planned)
@@ -111,7 +111,7 @@ static void poll_receives(
 	}
 }
 
-static void send_value(
+static void post_sends(
 	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
 	const struct collet_fast_path *fast_path = &request->fast_path;
@@ -139,7 +139,7 @@ static const void *received_bytes(struct collet_planned_transfer *planned)
 	return transfer->flags & COLLET_TRANSFER_VIEW ? transfer->view : transfer->data;
 }
 
-static void combine(struct collet_request *request, const struct collet_fast_path_step *step)
+static void reduce_operands(struct collet_request *request, const struct collet_fast_path_step *step)
 {
 	struct collet_comm_state *state = request->state;
 	struct collet_operand *operands = state->tasks[0]->operands;
@@ -209,8 +209,8 @@ static void copy_views(struct collet_request *request, const struct collet_fast_
 static bool run_step(
 	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
-	if (step->receive_count && !request->fast_path.receives_expected)
-		expect_receives(request, item, step);
+	if (step->receive_count && !request->fast_path.receives_prepared)
+		prepare_receives(request, item, step);
 	if (request->fast_path.unqueued_receives || item->receives_pending) {
 		poll_receives(request, item, step);
 		if (request->fast_path.unqueued_receives || item->receives_pending)
@@ -221,16 +221,16 @@ static bool run_step(
 		return false;
 	}
 	if (step->send_count && step->sends_first)
-		send_value(request, item, step);
-	if (step->combines)
-		combine(request, step);
+		post_sends(request, item, step);
+	if (step->reduces)
+		reduce_operands(request, step);
 	else if (step->copies || item->in_staging)
 		store_kept(request, item, step);
 	if (request->fast_path.must_release)
 		release_receives(request, step);
 	if (step->send_count && !step->sends_first)
-		send_value(request, item, step);
-	request->fast_path.receives_expected = request->fast_path.must_release = false;
+		post_sends(request, item, step);
+	request->fast_path.receives_prepared = request->fast_path.must_release = false;
 	request->finished_items++;
 	return true;
 }
@@ -244,10 +244,10 @@ bool collet_fast_path_is_eligible(const struct collet_request *request)
 }
 
 /* Returns the bytes of a buffer with this partition. V-forms do not take this path. */
-static uint64_t cut_bytes(const struct collet_request *request, const struct collet_partition *cut)
+static uint64_t partition_bytes(const struct collet_request *request, const struct collet_partition *partition)
 {
 	const struct collet_shape *shape = &request->shape;
-	return shape->count * request->element_bytes * (cut->kind == COLLET_PARTITION_BLOCKS ? shape->size : 1);
+	return shape->count * request->element_bytes * (partition->kind == COLLET_PARTITION_BLOCKS ? shape->size : 1);
 }
 
 void collet_fast_path_start(struct collet_request *request)
@@ -263,10 +263,10 @@ void collet_fast_path_start(struct collet_request *request)
 	fast_path->base[COLLET_SCRATCH] = state->scratch;
 	fast_path->base[COLLET_STAGING] = task->staging;
 	const uintptr_t input = (uintptr_t)request->input, result = (uintptr_t)request->result;
-	fast_path->in_place = input < result + cut_bytes(request, &request->shape.result) &&
-		result < input + cut_bytes(request, &request->shape.input);
+	fast_path->in_place = input < result + partition_bytes(request, &request->shape.result) &&
+		result < input + partition_bytes(request, &request->shape.input);
 	fast_path->step_index = fast_path->unqueued_receives = 0;
-	fast_path->receives_expected = fast_path->must_release = false;
+	fast_path->receives_prepared = fast_path->must_release = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
 	item->in_staging = false;
@@ -292,7 +292,7 @@ void collet_fast_path_progress(struct collet_request *request)
 uint32_t collet_fast_path_poll_cost(const struct collet_request *request)
 {
 	const struct collet_fast_path *fast_path = &request->fast_path;
-	if (!fast_path->receives_expected)
+	if (!fast_path->receives_prepared)
 		return 0;
 	uint32_t cost = 0;
 	const struct collet_fast_path_step *step = &fast_path->steps[fast_path->step_index];
@@ -311,7 +311,7 @@ uint32_t collet_fast_path_poll_cost(const struct collet_request *request)
 bool collet_fast_path_awaits_own_core(const struct collet_request *request)
 {
 	const struct collet_fast_path *fast_path = &request->fast_path;
-	if (!fast_path->receives_expected)
+	if (!fast_path->receives_prepared)
 		return false;
 	const struct collet_fast_path_step *step = &fast_path->steps[fast_path->step_index];
 	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
@@ -337,7 +337,7 @@ bool collet_fast_path_sends_to_own_core(const struct collet_request *request)
 bool collet_fast_path_post_receives(struct collet_request *request)
 {
 	const struct collet_fast_path *fast_path = &request->fast_path;
-	if (!fast_path->receives_expected)
+	if (!fast_path->receives_prepared)
 		return false;
 	bool posted = false;
 	const struct collet_fast_path_step *step = &fast_path->steps[fast_path->step_index];

@@ -42,7 +42,7 @@ struct collet_fast_path_step {
 	struct collet_planned_transfer *operand_list, *send_list;
 	uint8_t operand_count, send_count;
 	uint8_t receive_count;       /* operands that are received */
-	bool combines, averages, copies, writes; /* writes: its value has a destination on this rank */
+	bool reduces, averages, copies, writes;  /* writes: its value has a destination on this rank */
 	bool sends_first;            /* it only copies, and sends what it copies */
 	bool overwrites_sent;        /* it writes what an earlier step sends */
 	bool overwrites_if_in_place; /* it does so if the caller's buffers overlap */
@@ -63,7 +63,7 @@ struct collet_fast_path {
 	struct collet_work_item *item; /* counts the pending transfers */
 	char *base[COLLET_FAST_PATH_BUFFERS];
 	uint32_t step_index;         /* the current step */
-	bool receives_expected;      /* the receives of the current step have been set up */
+	bool receives_prepared;      /* the receives of the current step have been set up */
 	uint32_t unqueued_receives;  /* pending receives that are not queued */
 	bool must_release;           /* some receives are queued or hold views, which must be released */
 };

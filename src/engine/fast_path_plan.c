@@ -106,41 +106,41 @@ static struct collet_span peer_chunk(const struct collet_request *request, enum 
 /* Adds an operand. This rank's own operand stays where it is. Received operands of a reduction are reduced from where
  * they arrive, mostly the transport's memory. Received data that is kept arrives in its place. */
 static bool add_operand(struct collet_request *request, const struct collet_step *step,
-	const struct collet_buffer_range *end, uint32_t position, struct collet_fast_path_step *made)
+	const struct collet_buffer_range *range, uint32_t position, struct collet_fast_path_step *planned_step)
 {
 	struct collet_fast_path *fast_path = &request->fast_path;
 	if (position == request->shape.rank) {
 		*add_planned(fast_path) =
-			(struct collet_planned_transfer){ .place = place_of(request, end->buffer, end->span) };
+			(struct collet_planned_transfer){ .place = place_of(request, range->buffer, range->span) };
 		return true;
 	}
 	const enum collet_buffer into = step->destination[0].buffer;
-	const struct collet_span span = step->is_per_peer ? peer_chunk(request, into, position) : end->span;
-	if (!add_transfer(
-		    request, position, step->is_per_peer ? place_of(request, into, span) : made->value, span.count))
+	const struct collet_span span = step->is_per_peer ? peer_chunk(request, into, position) : range->span;
+	if (!add_transfer(request, position, step->is_per_peer ? place_of(request, into, span) : planned_step->value,
+		    span.count))
 		return false;
 	struct collet_planned_transfer *planned = &fast_path->planned[fast_path->planned_count - 1];
 	if (step->is_reduction)
 		planned->place = planned->staging_place;
-	made->receive_count++;
+	planned_step->receive_count++;
 	return true;
 }
 
 static bool add_operands(
-	struct collet_request *request, const struct collet_step *step, struct collet_fast_path_step *made)
+	struct collet_request *request, const struct collet_step *step, struct collet_fast_path_step *planned_step)
 {
 	const uint32_t first = request->fast_path.planned_count;
 	for (uint32_t e = 0; e < step->source_count; e++) {
-		const struct collet_buffer_range *end = &step->source[e];
-		for (uint32_t i = 0; i < end->peers.count; i++) {
-			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
+		const struct collet_buffer_range *range = &step->source[e];
+		for (uint32_t i = 0; i < range->peers.count; i++) {
+			const uint32_t position = collet_peers_at(&range->peers, i, request->shape.size);
 			const bool is_packed =
 				step->is_per_peer && position == request->shape.rank; /* see add_sends() */
-			if (!is_packed && !add_operand(request, step, end, position, made))
+			if (!is_packed && !add_operand(request, step, range, position, planned_step))
 				return false;
 		}
 	}
-	made->operand_count = (uint8_t)(request->fast_path.planned_count - first);
+	planned_step->operand_count = (uint8_t)(request->fast_path.planned_count - first);
 	return true;
 }
 
@@ -152,31 +152,32 @@ static uint32_t send_index(const struct collet_peers *peers, uint32_t i)
 }
 
 static bool add_sends(
-	struct collet_request *request, const struct collet_step *step, struct collet_fast_path_step *made)
+	struct collet_request *request, const struct collet_step *step, struct collet_fast_path_step *planned_step)
 {
 	const uint32_t first = request->fast_path.planned_count;
-	made->send_list = &request->fast_path.planned[first];
+	planned_step->send_list = &request->fast_path.planned[first];
 	for (uint32_t e = 0; e < step->destination_count; e++) {
-		const struct collet_buffer_range *end = &step->destination[e];
-		for (uint32_t i = 0; i < end->peers.count; i++) {
+		const struct collet_buffer_range *range = &step->destination[e];
+		for (uint32_t i = 0; i < range->peers.count; i++) {
 			const uint32_t position =
-				collet_peers_at(&end->peers, send_index(&end->peers, i), request->shape.size);
+				collet_peers_at(&range->peers, send_index(&range->peers, i), request->shape.size);
 			if (position == request->shape.rank)
 				continue;
 			const enum collet_buffer from = step->source[0].buffer;
-			const struct collet_span span = step->is_per_peer ? peer_chunk(request, from, position)
-									  : (struct collet_span){ 0, made->count };
+			const struct collet_span span = step->is_per_peer
+								? peer_chunk(request, from, position)
+								: (struct collet_span){ 0, planned_step->count };
 			/* Data that is only copied is sent from its source, before the copy: peers get it earlier, and
 			 * do not read lines that this rank has just written. */
 			const struct collet_buffer_offset place =
-				step->is_per_peer || made->sends_first
+				step->is_per_peer || planned_step->sends_first
 					? place_of(request, from, step->is_per_peer ? span : step->source[0].span)
-					: made->value;
+					: planned_step->value;
 			if (!add_transfer(request, position, place, span.count))
 				return false;
 		}
 	}
-	made->send_count = (uint8_t)(request->fast_path.planned_count - first);
+	planned_step->send_count = (uint8_t)(request->fast_path.planned_count - first);
 	return true;
 }
 
@@ -207,25 +208,29 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 	if (!step->source_count)
 		return true;
 	struct collet_fast_path *fast_path = &request->fast_path;
-	struct collet_fast_path_step *made = &fast_path->steps[fast_path->step_count++];
-	*made = (struct collet_fast_path_step){ .operand_list = &fast_path->planned[fast_path->planned_count] };
-	made->count = step->is_per_peer ? 0 : step->source[0].span.count;
+	struct collet_fast_path_step *planned_step = &fast_path->steps[fast_path->step_count++];
+	*planned_step = (struct collet_fast_path_step){ .operand_list = &fast_path->planned[fast_path->planned_count] };
+	planned_step->count = step->is_per_peer ? 0 : step->source[0].span.count;
 	if (!step->is_per_peer)
-		made->value = value_place(request, step, made->count);
-	made->averages = step->is_final && request->averages;
-	made->combines = step->is_reduction || (made->averages && range_is_local(request, &step->source[0]));
-	made->writes = range_is_local(request, &step->destination[0]);
-	made->copies = made->writes && !step->is_per_peer && range_is_local(request, &step->source[0]);
-	made->sends_first = made->copies && !made->combines;
-	if (!add_operands(request, step, made))
+		planned_step->value = value_place(request, step, planned_step->count);
+	planned_step->averages = step->is_final && request->averages;
+	planned_step->reduces =
+		step->is_reduction || (planned_step->averages && range_is_local(request, &step->source[0]));
+	planned_step->writes = range_is_local(request, &step->destination[0]);
+	planned_step->copies = planned_step->writes && !step->is_per_peer && range_is_local(request, &step->source[0]);
+	planned_step->sends_first = planned_step->copies && !planned_step->reduces;
+	if (!add_operands(request, step, planned_step))
 		return false;
-	if (made->combines || made->copies)
-		note_overwrites(fast_path, made, made->value, made->count * request->element_bytes);
-	for (const struct collet_planned_transfer *planned = made->operand_list; made->writes && !made->combines &&
-		planned < made->operand_list + made->operand_count; planned++)
+	if (planned_step->reduces || planned_step->copies)
+		note_overwrites(
+			fast_path, planned_step, planned_step->value, planned_step->count * request->element_bytes);
+	for (const struct collet_planned_transfer *planned = planned_step->operand_list;
+		planned_step->writes && !planned_step->reduces &&
+		planned < planned_step->operand_list + planned_step->operand_count;
+		planned++)
 		if (planned->peer_queue)
-			note_overwrites(fast_path, made, planned->place, planned->bytes);
-	return add_sends(request, step, made);
+			note_overwrites(fast_path, planned_step, planned->place, planned->bytes);
+	return add_sends(request, step, planned_step);
 }
 
 static bool only_sends(const struct collet_request *request, const struct collet_step *step)

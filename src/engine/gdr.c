@@ -118,7 +118,7 @@ static bool moves_directly(const struct collet_task *task, const struct collet_w
 	const struct collet_request *request = item->request;
 	const struct collet_gdr *gdr = collet_gdr_of(request);
 	for (struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_BOTH);
-		remote_iterator_next_part(&at, item);) {
+		remote_iterator_next_message(&at, item);) {
 		const char *data = item->step->is_per_peer ? at.place : value;
 		if (!endpoint_takes(work_item_peer_queue(task, item, at.position), gdr, data,
 			    at.count * request->element_bytes))
@@ -147,7 +147,7 @@ static collet_status visit_part_copies(
 	collet_status status = COLLET_OK;
 	uint32_t part = 0;
 	for (struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_BOTH);
-		remote_iterator_next_part(&at, item);) {
+		remote_iterator_next_message(&at, item);) {
 		char *cell = collet_gdr_cell(item, part++);
 		if (status == COLLET_OK && at.count)
 			status = visit(context, at.sends ? cell : at.place, at.sends ? at.place : cell,

@@ -74,7 +74,7 @@ void collet_mismatch_suspect(struct collet_comm_state *state, uint32_t peer, con
 		pthread_mutex_unlock(&state->engine->connections_lock);
 		return;
 	}
-	snprintf(mismatch->sentence, sizeof(mismatch->sentence),
+	snprintf(mismatch->error_text, sizeof(mismatch->error_text),
 		"%s here received a message from rank %u on %s that does not fit: %s (its call %llu, %llu bytes)", call,
 		peer, collet_comm_state_host(state, peer), what, (unsigned long long)received->sequence,
 		(unsigned long long)received->bytes);
@@ -85,37 +85,37 @@ void collet_mismatch_suspect(struct collet_comm_state *state, uint32_t peer, con
 /* Ends the communicator because of a rank that does not answer any more, for no known reason. */
 static void end_by_loss(struct collet_comm_state *state, enum collet_status status, const char *what)
 {
-	const char *death = state->engine->first_loss;
+	const char *death = state->engine->first_death;
 	/* A connection that cannot open after a death is its consequence: the peer has ended too. */
 	if (death[0] && status == COLLET_ERR_TRANSPORT)
 		status = COLLET_ERR_PEER_LOST;
-	char sentence[COLLET_ERROR_BYTES + sizeof(state->engine->first_loss)];
-	snprintf(sentence, sizeof(sentence), "%s%s%s%s", what, death[0] ? "; before that, " : "",
+	char error_text[COLLET_ERROR_BYTES + sizeof(state->engine->first_death)];
+	snprintf(error_text, sizeof(error_text), "%s%s%s%s", what, death[0] ? "; before that, " : "",
 		death[0] && state->world_ranks ? "of all ranks, " : "", death);
-	collet_comm_state_end(state, status, true, sentence);
+	collet_comm_state_end(state, status, true, error_text);
 }
 
 /* Ends the communicator because it needs a rank that has left in order. */
-static void end_by_departure(struct collet_comm_state *state, uint32_t peer, const char *what)
+static void end_by_left_peer(struct collet_comm_state *state, uint32_t peer, const char *what)
 {
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "rank %u on %s has left: %s", peer, collet_comm_state_host(state, peer),
-		what);
-	end_by_loss(state, COLLET_ERR_PEER_LOST, sentence);
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "rank %u on %s has left: %s", peer,
+		collet_comm_state_host(state, peer), what);
+	end_by_loss(state, COLLET_ERR_PEER_LOST, error_text);
 }
 
 void collet_mismatch_suspect_loss(
-	struct collet_comm_state *state, uint32_t peer, enum collet_status status, const char *sentence)
+	struct collet_comm_state *state, uint32_t peer, enum collet_status status, const char *error_text)
 {
 	struct collet_mismatch *mismatch = &state->mismatch;
 	/* Only a lack of memory is certainly not caused by the peer. The death of a peer while a connection opens may
 	 * cause any other status. */
 	if (status == COLLET_ERR_MEMORY)
-		collet_comm_state_end(state, status, true, sentence);
+		collet_comm_state_end(state, status, true, error_text);
 	else if (mismatch->replies[peer].has_left)
-		end_by_departure(state, peer, sentence);
+		end_by_left_peer(state, peer, error_text);
 	else if (set_suspicion(mismatch, peer, status, LOSS_GRACE_NS))
-		snprintf(mismatch->sentence, sizeof(mismatch->sentence), "%s", sentence);
+		snprintf(mismatch->error_text, sizeof(mismatch->error_text), "%s", error_text);
 }
 
 void collet_mismatch_peer_left(struct collet_comm_state *state, uint32_t peer)
@@ -124,7 +124,7 @@ void collet_mismatch_peer_left(struct collet_comm_state *state, uint32_t peer)
 	const enum collet_status suspected = suspected_status(mismatch);
 	mismatch->replies[peer].has_left = true;
 	if (suspected != COLLET_OK && suspected != COLLET_ERR_MISMATCH && mismatch->peer == peer)
-		end_by_departure(state, peer, mismatch->sentence);
+		end_by_left_peer(state, peer, mismatch->error_text);
 }
 
 /* Ends the communicator if the reason that a suspicion waits for has not arrived in time. True if so. */
@@ -136,9 +136,9 @@ static bool end_if_grace_is_over(struct collet_comm_state *state, int64_t now)
 	pthread_mutex_lock(&state->engine->connections_lock);
 	const bool over = now >= mismatch->grace_deadline_ns;
 	if (over && suspected_status(mismatch) == COLLET_ERR_MISMATCH)
-		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->sentence);
+		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->error_text);
 	else if (over)
-		end_by_loss(state, suspected_status(mismatch), mismatch->sentence);
+		end_by_loss(state, suspected_status(mismatch), mismatch->error_text);
 	pthread_mutex_unlock(&state->engine->connections_lock);
 	return over;
 }
@@ -230,13 +230,13 @@ static void send_reply(struct collet_comm_state *state, uint32_t from, const str
 /* Ends the communicator after a mismatch so old that the flight recorder has lost the call. */
 static void end_by_old_mismatch(struct collet_comm_state *state, uint32_t peer, uint64_t sequence)
 {
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence),
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text),
 		"ranks disagree: rank %u on %s and rank %u on %s have called different things before "
 		"call %llu",
 		state->rank, collet_comm_state_host(state, state->rank), peer, collet_comm_state_host(state, peer),
 		(unsigned long long)sequence);
-	collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
+	collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, error_text);
 }
 
 static void compare_calls(
@@ -253,13 +253,14 @@ static void compare_calls(
 	if (!message->has_call || !collet_recorder_find(&state->recorder, message->sequence, &own))
 		return;
 	if (collet_call_signature(&own.call) != collet_call_signature(&message->call)) {
-		char mine[160], theirs[160], sentence[COLLET_ERROR_BYTES];
+		char mine[160], theirs[160], error_text[COLLET_ERROR_BYTES];
 		collet_call_describe(&own.call, mine, sizeof(mine));
 		collet_call_describe(&message->call, theirs, sizeof(theirs));
-		snprintf(sentence, sizeof(sentence), "ranks disagree: rank %u on %s called %s, rank %u on %s called %s",
-			state->rank, collet_comm_state_host(state, state->rank), mine, peer,
-			collet_comm_state_host(state, peer), theirs);
-		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
+		snprintf(error_text, sizeof(error_text),
+			"ranks disagree: rank %u on %s called %s, rank %u on %s called %s", state->rank,
+			collet_comm_state_host(state, state->rank), mine, peer, collet_comm_state_host(state, peer),
+			theirs);
+		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, error_text);
 	} else if (own.history_hash != message->history_hash) {
 		/* The mismatch is in an earlier call. */
 		if (collet_recorder_find(&state->recorder, message->sequence - 1, &own))
@@ -267,7 +268,7 @@ static void compare_calls(
 		else
 			end_by_old_mismatch(state, peer, message->sequence);
 	} else if (suspected_status(mismatch) == COLLET_ERR_MISMATCH && mismatch->peer == peer) {
-		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->sentence);
+		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->error_text);
 	}
 }
 
@@ -277,9 +278,9 @@ void collet_mismatch_handle_message(
 	if (type == COLLET_CONTROL_MSG_END && bytes == sizeof(struct collet_control_msg_end)) {
 		struct collet_control_msg_end end;
 		memcpy(&end, data, sizeof(end));
-		end.sentence[sizeof(end.sentence) - 1] = '\0';
+		end.error_text[sizeof(end.error_text) - 1] = '\0';
 		if (end.status > COLLET_PENDING && end.status < COLLET_STATUS_COUNT)
-			collet_comm_state_end(state, (enum collet_status)end.status, false, end.sentence);
+			collet_comm_state_end(state, (enum collet_status)end.status, false, end.error_text);
 	} else if (type == COLLET_CONTROL_MSG_QUERY && bytes == sizeof(struct collet_control_msg_query)) {
 		struct collet_control_msg_query query;
 		memcpy(&query, data, sizeof(query));

@@ -31,7 +31,7 @@ struct collet_mismatch {
 	_Atomic int suspected_status;
 	uint32_t peer;
 	int64_t grace_deadline_ns;
-	char sentence[COLLET_ERROR_BYTES];
+	char error_text[COLLET_ERROR_BYTES];
 	struct collet_peer_reply *replies; /* by rank */
 };
 
@@ -41,7 +41,7 @@ void collet_mismatch_suspect(struct collet_comm_state *state, uint32_t peer, con
 /* Suspects a loss, since the connection to peer has ended. A rank may be about to send the true reason, so the
  * communicator ends with this status only if none arrives in time. Under connections_lock. */
 void collet_mismatch_suspect_loss(
-	struct collet_comm_state *state, uint32_t peer, enum collet_status status, const char *sentence);
+	struct collet_comm_state *state, uint32_t peer, enum collet_status status, const char *error_text);
 /* Notes that peer has closed its context, or destroyed the communicator, in order. Control thread, under
  * connections_lock. */
 void collet_mismatch_peer_left(struct collet_comm_state *state, uint32_t peer);

@@ -99,11 +99,11 @@ static void report_failure(struct collet_peer_queue *peer_queue, const struct co
 		collet_mismatch_suspect(state, peer_queue->peer, request, &transfer->message);
 		return;
 	}
-	char call[160], sentence[COLLET_ERROR_BYTES];
+	char call[160], error_text[COLLET_ERROR_BYTES];
 	collet_call_describe(&request->call, call, sizeof(call));
-	snprintf(sentence, sizeof(sentence), "%s: %s", call, collet_last_error());
+	snprintf(error_text, sizeof(error_text), "%s: %s", call, collet_last_error());
 	pthread_mutex_lock(&state->engine->connections_lock);
-	collet_mismatch_suspect_loss(state, peer_queue->peer, status, sentence);
+	collet_mismatch_suspect_loss(state, peer_queue->peer, status, error_text);
 	pthread_mutex_unlock(&state->engine->connections_lock);
 }
 

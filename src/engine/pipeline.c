@@ -65,7 +65,8 @@ static bool visit_ranges(
 		return true;
 	}
 	const enum remote_side ends = writes ? REMOTE_SOURCES : REMOTE_DESTINATIONS;
-	for (struct remote_iterator at = remote_iterator_of(request, step, ends); remote_iterator_next_part(&at, item);)
+	for (struct remote_iterator at = remote_iterator_of(request, step, ends);
+		remote_iterator_next_message(&at, item);)
 		if (!visitor(pipeline, (struct collet_byte_range){ at.place, at.count * request->element_bytes }))
 			return false;
 	return true;

@@ -10,7 +10,7 @@ struct collet_comm_state;
 struct collet_request;
 
 /* Called under the engine's lock. */
-struct collet_progress_hooks {
+struct collet_progress_hook_ops {
 	/* Makes progress, in each round until the communicator ends. True if something progressed; it may have left
 	 * transfers that the next round moves. */
 	bool (*progress)(struct collet_comm_state *state, void *context);
@@ -27,7 +27,7 @@ struct collet_progress_hooks {
 /* An entry in a communicator's list of hooks. */
 struct collet_progress_hook {
 	struct collet_progress_hook *next;
-	const struct collet_progress_hooks *table;
+	const struct collet_progress_hook_ops *table;
 	void *context;                       /* passed to the functions */
 };
 

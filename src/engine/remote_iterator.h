@@ -22,34 +22,34 @@ struct remote_iterator {
 	/* The current peer. */
 	uint32_t position;           /* in the shape's order; work_item_peer_queue(), request_comm_rank() */
 	bool sends;                  /* it is a destination: this rank sends to it */
-	/* Set by remote_iterator_next_part() only. */
+	/* Set by remote_iterator_next_message() only. */
 	uint64_t count;              /* elements sent to it or received from it */
 	char *place;                 /* per-peer step: their address in this rank's buffer; else NULL */
 	/* Internal: the current range, the number of ranges left with it, and the index of its next peer. */
 	const struct collet_request *request;
 	const struct collet_step *step;
-	const struct collet_buffer_range *end;
-	uint32_t ends_left, peer;
+	const struct collet_buffer_range *range;
+	uint32_t ranges_left, peer;
 	bool destinations_follow;
 };
 
 static inline struct remote_iterator remote_iterator_of(
-	const struct collet_request *request, const struct collet_step *step, enum remote_side ends)
+	const struct collet_request *request, const struct collet_step *step, enum remote_side side)
 {
-	const bool sends = ends == REMOTE_DESTINATIONS;
+	const bool sends = side == REMOTE_DESTINATIONS;
 	return (struct remote_iterator){ .sends = sends, .request = request, .step = step,
-		.end = sends ? step->destination : step->source,
-		.ends_left = sends ? step->destination_count : step->source_count,
-		.destinations_follow = ends == REMOTE_BOTH };
+		.range = sends ? step->destination : step->source,
+		.ranges_left = sends ? step->destination_count : step->source_count,
+		.destinations_follow = side == REMOTE_BOTH };
 }
 
 static inline bool remote_iterator_next(struct remote_iterator *at)
 {
 	const struct collet_shape *shape = &at->request->shape;
 	for (;;) {
-		for (; at->ends_left; at->ends_left--, at->end++, at->peer = 0) {
-			while (at->peer < at->end->peers.count) {
-				at->position = collet_peers_at(&at->end->peers, at->peer++, shape->size);
+		for (; at->ranges_left; at->ranges_left--, at->range++, at->peer = 0) {
+			while (at->peer < at->range->peers.count) {
+				at->position = collet_peers_at(&at->range->peers, at->peer++, shape->size);
 				if (at->position != shape->rank)
 					return true;
 			}
@@ -61,7 +61,7 @@ static inline bool remote_iterator_next(struct remote_iterator *at)
 }
 
 /* Goes to the next peer that sends or receives a message of the item. */
-static inline bool remote_iterator_next_part(struct remote_iterator *at, const struct collet_work_item *item)
+static inline bool remote_iterator_next_message(struct remote_iterator *at, const struct collet_work_item *item)
 {
 	while (remote_iterator_next(at)) {
 		const struct collet_step *step = at->step;

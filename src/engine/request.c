@@ -38,7 +38,7 @@ void collet_request_reset(struct collet_request *request)
 	request->status = COLLET_PENDING;
 	request->issuing_tasks = 0;
 	request->items_in_flight = request->finished_items = 0;
-	request->poisoned = request->deferred = request->offloaded = request->stream_ordered = false;
+	request->poisoned = request->deferred = request->offloaded = request->signals_stream = false;
 	request->out_of_band_recorder = NULL;
 	request->previous_active = NULL;
 }

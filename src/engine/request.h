@@ -32,7 +32,7 @@ struct collet_request {
 	bool is_p2p;
 	bool deferred;               /* who executes it is undecided; tasks issue no items of it or of later requests */
 	bool offloaded;              /* a GPU executes it; tasks skip it */
-	bool stream_ordered;         /* it is offloaded, and the GPU that executes it signals the stream */
+	bool signals_stream;         /* it is offloaded, and the GPU that executes it signals the stream */
 	/* Records the call instead of the communicator's recorder, since the call has no sequence number by which peers
 	 * could query it. NULL: it has one. */
 	struct collet_recorder *out_of_band_recorder;
@@ -56,7 +56,7 @@ struct collet_request {
 	uint64_t signature, sequence; /* in its messages; this signature covers all calls up to this one */
 	struct collet_call call;
 	struct collet_plan_key plan_key;
-	uint32_t plan_count;         /* how often it was planned or given an operation */
+	uint32_t plan_generation;    /* how often it was planned or given an operation */
 	int64_t timeout_ns;
 	uint64_t started_ticks;
 	int64_t started_ns;          /* the same in ns; 0: not computed, since most short calls never need it */

@@ -26,9 +26,9 @@ static void fill_message(const struct collet_request *request, struct collet_tra
 }
 
 /* Returns the address of an item's segment in staging: in its slot, or with GPUDirect in its cell. */
-static char *part_address(const struct collet_task *task, const struct collet_work_item *item, uint32_t part)
+static char *slot_segment_address(const struct collet_task *task, const struct collet_work_item *item, uint32_t segment)
 {
-	return collet_gdr_of(item->request) ? collet_gdr_cell(item, part) : work_item_slot(task, item, part);
+	return collet_gdr_of(item->request) ? collet_gdr_cell(item, segment) : work_item_slot(task, item, segment);
 }
 
 /* True if all queues that the step needs have room for another transfer. */
@@ -46,7 +46,7 @@ static bool peer_queues_have_room(
 
 /* True if an operand may be received where the reduced value goes. Then one buffer less passes through the caches, and
  * the lines of the destination need not be fetched to be overwritten. */
-static bool combines_in_place(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
+static bool reduces_in_place(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
 {
 	const struct collet_request *request = item->request;
 	if (!item->step->is_reduction || item->published || request->pipeline || !item->writes.bytes)
@@ -61,10 +61,10 @@ static void queue_receives(struct collet_task *task, struct collet_work_item *it
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	bool place_is_free = combines_in_place(task, item, index);
-	uint32_t part_slots = 0;
+	bool place_is_free = reduces_in_place(task, item, index);
+	uint32_t segment = 0;
 	for (struct remote_iterator at = remote_iterator_of(request, step, REMOTE_SOURCES);
-		remote_iterator_next_part(&at, item);) {
+		remote_iterator_next_message(&at, item);) {
 		char *place = NULL;
 		if (step->is_per_peer) {
 			place = item->in_staging ? NULL : at.place;
@@ -73,7 +73,7 @@ static void queue_receives(struct collet_task *task, struct collet_work_item *it
 			place_is_free = false;
 		}
 		if (!place)
-			place = part_address(task, item, part_slots++);
+			place = slot_segment_address(task, item, segment++);
 		struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, at.position);
 		struct collet_queued_transfer *queued = collet_transfer_ring_add(&peer_queue->receive, item);
 		collet_peer_queue_activate(peer_queue);
@@ -92,21 +92,21 @@ static void queue_receives(struct collet_task *task, struct collet_work_item *it
 static void queue_sends(struct collet_task *task, struct collet_work_item *item)
 {
 	struct collet_request *request = item->request;
-	const bool packs_parts = work_item_packs_parts(item);
-	const uint32_t fresh = collet_work_item_is_fresh(item) ? COLLET_TRANSFER_IN_CACHE : 0;
-	uint32_t part = 0;
+	const bool packs_messages = work_item_packs_messages(item);
+	const uint32_t in_cache_flag = collet_work_item_is_in_cache(item) ? COLLET_TRANSFER_IN_CACHE : 0;
+	uint32_t segment = 0;
 	for (struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_DESTINATIONS);
-		remote_iterator_next_part(&at, item);) {
+		remote_iterator_next_message(&at, item);) {
 		char *from = item->step->is_per_peer ? at.place : item->value;
-		if (packs_parts)
-			from = part_address(task, item, part++);
+		if (packs_messages)
+			from = slot_segment_address(task, item, segment++);
 		struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, at.position);
 		struct collet_queued_transfer *queued = collet_transfer_ring_add(&peer_queue->send, item);
 		collet_peer_queue_activate(peer_queue);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = from;
 		queued->transfer.flags = request_send_flags(request) |
-			collet_gdr_flags(request, from, queued->transfer.message.bytes) | fresh;
+			collet_gdr_flags(request, from, queued->transfer.message.bytes) | in_cache_flag;
 		item->sends_pending++;
 	}
 }
@@ -145,7 +145,7 @@ static uint32_t issue(struct collet_task *task, struct collet_request *request, 
 }
 
 /* True if received data that is kept must go to staging first, since its destination is not free yet. */
-static bool lands_in_staging(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
+static bool must_stage(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
 {
 	const struct collet_request *request = item->request;
 	const bool is_received = !range_is_local(request, &item->step->source[0]);
@@ -163,7 +163,7 @@ static void place_item(struct collet_task *task, struct collet_work_item *item, 
 		return;
 	}
 	collet_work_item_place_value(task, item);
-	item->in_staging = lands_in_staging(task, item, index);
+	item->in_staging = must_stage(task, item, index);
 }
 
 /* Marks the caller's memory that the sends read. It must not be written until they complete. */

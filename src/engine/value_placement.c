@@ -93,7 +93,7 @@ static bool is_read_in_place(struct collet_task *task, const struct collet_work_
 	return (item->step->is_per_peer || count_receivers(item) == 1) && all_receivers(task, item, reads_memory);
 }
 
-bool collet_work_item_is_fresh(const struct collet_work_item *item)
+bool collet_work_item_is_in_cache(const struct collet_work_item *item)
 {
 	return item->step->is_reduction && item->request->program->collective == COLLET_ALLREDUCE &&
 		count_receivers(item) == 1;

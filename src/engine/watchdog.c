@@ -56,12 +56,12 @@ void collet_engine_run_watchdog(struct collet_engine *engine)
 			collet_request_set_clock(
 				request, collet_recorder_time(&state->recorder, request->started_ticks));
 		if (request->deadline_ns != COLLET_NEVER && now >= request->deadline_ns) {
-			char call[160], awaited[400], sentence[COLLET_ERROR_BYTES];
+			char call[160], awaited[400], error_text[COLLET_ERROR_BYTES];
 			collet_request_describe(request, call, sizeof(call));
 			name_awaited(request, awaited, sizeof(awaited));
-			snprintf(sentence, sizeof(sentence), "%s timed out after %.3f s, waiting for rank %s", call,
+			snprintf(error_text, sizeof(error_text), "%s timed out after %.3f s, waiting for rank %s", call,
 				(double)(now - request->started_ns) * 1e-9, awaited);
-			collet_comm_state_end(state, COLLET_ERR_TIMEOUT, true, sentence);
+			collet_comm_state_end(state, COLLET_ERR_TIMEOUT, true, error_text);
 			continue;
 		}
 		collet_mismatch_check_pending(request, now);

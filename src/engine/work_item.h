@@ -47,9 +47,9 @@ static inline char *request_address(const struct collet_request *request, enum c
 	return base ? base + first * request->element_bytes : NULL;
 }
 
-static inline bool range_is_local(const struct collet_request *request, const struct collet_buffer_range *end)
+static inline bool range_is_local(const struct collet_request *request, const struct collet_buffer_range *range)
 {
-	return end->peers.count == 1 && end->peers.first == request->shape.rank;
+	return range->peers.count == 1 && range->peers.first == request->shape.rank;
 }
 
 static inline uint32_t request_comm_rank(const struct collet_request *request, uint32_t position)
@@ -71,7 +71,7 @@ static inline bool work_item_peer_segment(const struct collet_request *request, 
 }
 
 /* True if the messages of a per-peer step are copied or scaled into the slot before they are sent. */
-static inline bool work_item_packs_parts(const struct collet_work_item *item)
+static inline bool work_item_packs_messages(const struct collet_work_item *item)
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
@@ -82,15 +82,15 @@ static inline bool work_item_packs_parts(const struct collet_work_item *item)
 /* Returns the local destination of a step that has one. */
 static inline char *work_item_destination(const struct collet_work_item *item)
 {
-	const struct collet_buffer_range *end = &item->step->destination[0];
-	return request_address(item->request, end->buffer, end->span.first + item->offset);
+	const struct collet_buffer_range *range = &item->step->destination[0];
+	return request_address(item->request, range->buffer, range->span.first + item->offset);
 }
 
 /* Returns the local source of a step that has one and is not per-peer. */
 static inline char *work_item_source(const struct collet_work_item *item)
 {
-	const struct collet_buffer_range *end = &item->step->source[0];
-	return request_address(item->request, end->buffer, end->span.first + item->offset);
+	const struct collet_buffer_range *range = &item->step->source[0];
+	return request_address(item->request, range->buffer, range->span.first + item->offset);
 }
 
 /* True if the item's value is an unmodified copy of local data. */
@@ -128,7 +128,7 @@ void collet_work_item_place_value(struct collet_task *task, struct collet_work_i
  * from there. */
 char *collet_work_item_value_address(const struct collet_task *task, const struct collet_work_item *item);
 /* True if the item sends data that this rank has just reduced, to one peer that sends as much in return. */
-bool collet_work_item_is_fresh(const struct collet_work_item *item);
+bool collet_work_item_is_in_cache(const struct collet_work_item *item);
 
 /* ---- execute.c */
 /* Executes an item whose bytes have arrived and whose destination is free: reduces or stores them, posts its sends. */

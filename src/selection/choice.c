@@ -90,8 +90,8 @@ struct work_cache {
 	struct collet_total_work work[COLLET_TUNING_ALGORITHMS];
 	bool is_counted[COLLET_TUNING_ALGORITHMS];
 	/* Traffic through a host's link, for programs that are told of hosts and for those that are not. */
-	double network_counts[2][COLLET_TUNING_ALGORITHMS];
-	bool is_network_counted[2][COLLET_TUNING_ALGORITHMS];
+	double network_ratios[2][COLLET_TUNING_ALGORITHMS];
+	bool is_network_known[2][COLLET_TUNING_ALGORITHMS];
 };
 
 static uint32_t local_ranks(const struct collet_choice_inputs *inputs)
@@ -197,10 +197,10 @@ static double network_time(const struct collet_program *program, const struct co
 	if (inputs->host_count <= 1 || !inputs->host_first || (!knows_hosts && inputs->order) ||
 		shape->size > COLLET_TOTAL_WORK_NETWORK_RANKS || index >= COLLET_TUNING_ALGORITHMS)
 		return 0;
-	double *counts = &cache->network_counts[knows_hosts][index];
-	if (!cache->is_network_counted[knows_hosts][index])
-		*counts = collet_network_counts(program, shape, inputs->host_first[1]);
-	cache->is_network_counted[knows_hosts][index] = true;
+	double *counts = &cache->network_ratios[knows_hosts][index];
+	if (!cache->is_network_known[knows_hosts][index])
+		*counts = collet_network_ratio(program, shape, inputs->host_first[1]);
+	cache->is_network_known[knows_hosts][index] = true;
 	return *counts * (double)shape->count * (double)element_bytes * inputs->network_byte_ns * 1e-9;
 }
 

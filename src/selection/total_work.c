@@ -14,12 +14,13 @@ static void add_transfers(struct collet_total_work *work, uint64_t elements, dou
 	const double counts = (double)elements / COUNT;
 	uint32_t nearest = 0;
 	for (uint32_t i = 1; i < work->class_count; i++)
-		if (fabs(work->classes[i].counts - counts) < fabs(work->classes[nearest].counts - counts))
+		if (fabs(work->classes[i].length_ratio - counts) < fabs(work->classes[nearest].length_ratio - counts))
 			nearest = i;
-	const bool is_new = work->class_count == 0 || fabs(work->classes[nearest].counts - counts) > 1e-3 * counts;
+	const bool is_new =
+		work->class_count == 0 || fabs(work->classes[nearest].length_ratio - counts) > 1e-3 * counts;
 	if (is_new && work->class_count < COLLET_TOTAL_WORK_CLASSES) {
 		nearest = work->class_count++;
-		work->classes[nearest].counts = counts;
+		work->classes[nearest].length_ratio = counts;
 		work->classes[nearest].transfers = 0;
 	}
 	work->classes[nearest].transfers += transfers;
@@ -41,7 +42,7 @@ static bool add_step(struct collet_total_work *work, const struct collet_shape *
 							  ? collet_partition_chunk(partition, shape, peer).count
 							  : range->span.count;
 			add_transfers(work, elements, 1);
-			work->reduced_counts += step->is_reduction ? (double)elements / COUNT : 0;
+			work->reduced_ratio += step->is_reduction ? (double)elements / COUNT : 0;
 			waits = true;
 		}
 	}
@@ -77,7 +78,7 @@ void collet_total_work_count(
 }
 
 /* Counts what passes between this rank and those from position `ranks` on. is_sent: to them, else from them. */
-static double network_counts(
+static double network_ratio(
 	const struct collet_shape *shape, const struct collet_step *step, bool is_sent, uint32_t ranks)
 {
 	double counts = 0;
@@ -97,7 +98,7 @@ static double network_counts(
 	return counts;
 }
 
-double collet_network_counts(const struct collet_program *program, const struct collet_shape *like, uint32_t ranks)
+double collet_network_ratio(const struct collet_program *program, const struct collet_shape *like, uint32_t ranks)
 {
 	double sent = 0, received = 0;
 	for (uint32_t rank = 0; rank < ranks; rank++) {
@@ -111,8 +112,8 @@ double collet_network_counts(const struct collet_program *program, const struct 
 			const uint64_t steps = program->step_count(&shape, part);
 			for (uint64_t s = 0; s < steps; s++) {
 				const struct collet_step step = program->step(&shape, part, s);
-				sent += network_counts(&shape, &step, true, ranks);
-				received += network_counts(&shape, &step, false, ranks);
+				sent += network_ratio(&shape, &step, true, ranks);
+				received += network_ratio(&shape, &step, false, ranks);
 			}
 		}
 	}
@@ -123,9 +124,9 @@ double collet_total_work_cost(const struct collet_total_work *work, uint64_t cou
 	size_t segment_bytes, uint32_t cores, const struct collet_cost_model *model)
 {
 	const double bytes = (double)count * (double)element_bytes;
-	double sum = work->reduced_counts * bytes * model->gamma_s;
+	double sum = work->reduced_ratio * bytes * model->gamma_s;
 	for (uint32_t i = 0; i < work->class_count; i++)
 		sum += collet_cost_port(
-			work->classes[i].transfers, work->classes[i].counts * bytes, segment_bytes, model);
+			work->classes[i].transfers, work->classes[i].length_ratio * bytes, segment_bytes, model);
 	return work->waiting_steps * collet_cost_latency(model) + sum / cores;
 }

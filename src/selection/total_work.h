@@ -14,9 +14,9 @@ enum { COLLET_TOTAL_WORK_RANKS = 128, COLLET_TOTAL_WORK_CLASSES = 16, COLLET_TOT
 struct collet_total_work {
 	uint32_t class_count;
 	struct {
-		double counts, transfers; /* length of a span; number of such transfers, to all ranks together */
+		double length_ratio, transfers; /* length of a span; number of such transfers, to all ranks together */
 	} classes[COLLET_TOTAL_WORK_CLASSES];
-	double reduced_counts; /* received operands that all ranks reduce */
+	double reduced_ratio;  /* received operands that all ranks reduce */
 	/* Greatest number of steps of one rank that wait for others. 0: calls with a root, whose ranks need not wait
 	 * for each other from call to call. */
 	double waiting_steps;
@@ -29,7 +29,7 @@ void collet_total_work_count(
 /* Returns how many elements cross the link of the first host, which is the root's, as a ratio to the call's count. The
  * busier direction counts. Walks the programs of the host's ranks; `ranks` is their number. like: a shape of that
  * world, of at most COLLET_TOTAL_WORK_NETWORK_RANKS. */
-double collet_network_counts(
+double collet_network_ratio(
 	const struct collet_program *program, const struct collet_shape *like, uint32_t ranks);
 
 /* Returns the time of a call of `count` elements, cut into segments, on this many cores. */

@@ -59,61 +59,61 @@ static struct collet_locality locality_of_pu(hwloc_topology_t topology, hwloc_ob
 
 /* Puts the wider of NUMA node and cache at the outer level. Before the call the node is the outer one. The two are
  * swapped if some cache belongs to several nodes. */
-static void put_wider_level_first(struct collet_machine *machine)
+static void put_wider_level_first(struct collet_host_topology *host_topology)
 {
 	uint16_t node_of[COLLET_MAX_CPUS];
 	bool swap = false;
 	memset(node_of, 0xff, sizeof(node_of));
-	for (uint32_t i = 0; i < machine->cpu_count; i++) {
-		const uint16_t *at = machine->cpus[i].ids;
+	for (uint32_t i = 0; i < host_topology->cpu_count; i++) {
+		const uint16_t *at = host_topology->cpus[i].ids;
 		const uint16_t node = at[COLLET_LEVEL_OUTER], cache = at[COLLET_LEVEL_INNER];
 		if (cache >= COLLET_MAX_CPUS || node == COLLET_LOCALITY_ANY)
 			continue;
 		swap |= node_of[cache] != COLLET_LOCALITY_ANY && node_of[cache] != node;
 		node_of[cache] = node;
 	}
-	for (uint32_t i = 0; swap && i < machine->cpu_count; i++) {
-		uint16_t *at = machine->cpus[i].ids;
+	for (uint32_t i = 0; swap && i < host_topology->cpu_count; i++) {
+		uint16_t *at = host_topology->cpus[i].ids;
 		const uint16_t node = at[COLLET_LEVEL_OUTER];
 		at[COLLET_LEVEL_OUTER] = at[COLLET_LEVEL_INNER];
 		at[COLLET_LEVEL_INNER] = node;
 	}
 }
 
-static collet_status read_cpus(struct collet_machine *machine, hwloc_topology_t topology)
+static collet_status read_cpus(struct collet_host_topology *host_topology, hwloc_topology_t topology)
 {
 	const int last = hwloc_bitmap_last(hwloc_topology_get_topology_cpuset(topology));
 	if (last < 0 || last >= COLLET_MAX_CPUS)
 		return collet_fail(COLLET_ERR_SYSTEM,
 			"hwloc sees no hardware threads, or one numbered %d of at most %d", last, COLLET_MAX_CPUS);
-	machine->cpus = malloc(((size_t)last + 1) * sizeof(*machine->cpus));
-	if (!machine->cpus)
+	host_topology->cpus = malloc(((size_t)last + 1) * sizeof(*host_topology->cpus));
+	if (!host_topology->cpus)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the topology of this host");
-	machine->cpu_count = (uint32_t)last + 1;
-	for (uint32_t i = 0; i < machine->cpu_count; i++)
-		machine->cpus[i] = collet_locality_any();
+	host_topology->cpu_count = (uint32_t)last + 1;
+	for (uint32_t i = 0; i < host_topology->cpu_count; i++)
+		host_topology->cpus[i] = collet_locality_any();
 	for (hwloc_obj_t pu = NULL; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu));)
-		machine->cpus[pu->os_index] = locality_of_pu(topology, pu);
-	put_wider_level_first(machine);
+		host_topology->cpus[pu->os_index] = locality_of_pu(topology, pu);
+	put_wider_level_first(host_topology);
 	return COLLET_OK;
 }
 
-collet_status collet_machine_read(struct collet_machine *machine, const char *synthetic)
+collet_status collet_host_topology_read(struct collet_host_topology *host_topology, const char *synthetic)
 {
 	hwloc_topology_t topology;
-	*machine = (struct collet_machine){ 0 };
+	*host_topology = (struct collet_host_topology){ 0 };
 	if (hwloc_topology_init(&topology) != 0)
 		return collet_fail(COLLET_ERR_SYSTEM, "hwloc cannot start: %s", strerror(errno));
-	const collet_status status = load(topology, synthetic) ? read_cpus(machine, topology) :
+	const collet_status status = load(topology, synthetic) ? read_cpus(host_topology, topology) :
 		collet_fail(COLLET_ERR_SYSTEM, "hwloc cannot read this machine: %s", strerror(errno));
 	hwloc_topology_destroy(topology);
 	return status;
 }
 
-void collet_machine_deinit(struct collet_machine *machine)
+void collet_host_topology_deinit(struct collet_host_topology *host_topology)
 {
-	free(machine->cpus);
-	*machine = (struct collet_machine){ 0 };
+	free(host_topology->cpus);
+	*host_topology = (struct collet_host_topology){ 0 };
 }
 
 static bool is_known(const struct collet_locality *cpu)
@@ -121,13 +121,13 @@ static bool is_known(const struct collet_locality *cpu)
 	return cpu->ids[COLLET_LEVEL_CORE] != COLLET_LOCALITY_ANY;
 }
 
-struct collet_locality collet_machine_locality(
-	const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
+struct collet_locality collet_host_topology_locality(
+	const struct collet_host_topology *host_topology, const uint8_t *mask, uint32_t bytes)
 {
 	struct collet_locality common = collet_locality_any();
 	bool any = false;
-	for (uint32_t i = 0; i < machine->cpu_count && i / 8 < bytes; i++) {
-		const struct collet_locality *cpu = &machine->cpus[i];
+	for (uint32_t i = 0; i < host_topology->cpu_count && i / 8 < bytes; i++) {
+		const struct collet_locality *cpu = &host_topology->cpus[i];
 		if (!(mask[i / 8] >> (i % 8) & 1) || !is_known(cpu))
 			continue;
 		if (!any)

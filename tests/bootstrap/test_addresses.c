@@ -196,54 +196,54 @@ static void a_quota_limits_the_cores(void **state)
 static void frames_are_bounded_and_whole(void **state)
 {
 	int pair[2];
-	struct collet_link link, other;
+	struct collet_framed_socket link, other;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
-	collet_link_init(&link, pair[0], 100);
-	collet_link_init(&other, pair[1], 100);
-	assert_int_equal(collet_link_read(&link), COLLET_PENDING);
+	collet_framed_socket_init(&link, pair[0], 100);
+	collet_framed_socket_init(&other, pair[1], 100);
+	assert_int_equal(collet_framed_socket_read(&link), COLLET_PENDING);
 	char data[101];
 	memset(data, 'd', sizeof(data));
 	struct collet_frame frame = { .kind = COLLET_FRAME_MESSAGE, .bytes = 100 };
 	for (uint32_t i = 0; i < sizeof(frame) + 100; i++) {  /* byte by byte */
 		const uint8_t *from = i < sizeof(frame) ? (uint8_t *)&frame + i : (uint8_t *)data;
-		assert_int_equal(collet_link_read(&link), COLLET_PENDING);
+		assert_int_equal(collet_framed_socket_read(&link), COLLET_PENDING);
 		assert_int_equal(send(pair[1], from, 1, 0), 1);
 	}
-	assert_int_equal(collet_link_read(&link), COLLET_OK);
+	assert_int_equal(collet_framed_socket_read(&link), COLLET_OK);
 	assert_int_equal(link.frame.bytes, 100);
 	assert_memory_equal(link.in, data, 100);
 	frame.bytes = 0;
 	for (uint32_t i = 0; i < 3; i++)
-		assert_int_equal(collet_link_send(&other, &frame, NULL), COLLET_OK);
+		assert_int_equal(collet_framed_socket_send(&other, &frame, NULL), COLLET_OK);
 	for (uint32_t i = 0; i < 3; i++)
-		assert_int_equal(collet_link_read(&link), COLLET_OK);
-	assert_int_equal(collet_link_read(&link), COLLET_PENDING);
+		assert_int_equal(collet_framed_socket_read(&link), COLLET_OK);
+	assert_int_equal(collet_framed_socket_read(&link), COLLET_PENDING);
 	frame.bytes = 101;
-	assert_int_equal(collet_link_send(&other, &frame, data), COLLET_OK);
-	assert_int_equal(collet_link_read(&link), COLLET_ERR_TRANSPORT);
-	collet_link_deinit(&link);
+	assert_int_equal(collet_framed_socket_send(&other, &frame, data), COLLET_OK);
+	assert_int_equal(collet_framed_socket_read(&link), COLLET_ERR_TRANSPORT);
+	collet_framed_socket_deinit(&link);
 	frame.bytes = 10;
-	assert_int_equal(collet_link_send(&other, &frame, data), COLLET_ERR_TRANSPORT);
-	collet_link_deinit(&other);
-	collet_link_deinit(&other);
+	assert_int_equal(collet_framed_socket_send(&other, &frame, data), COLLET_ERR_TRANSPORT);
+	collet_framed_socket_deinit(&other);
+	collet_framed_socket_deinit(&other);
 }
 
 static void what_is_never_read_has_a_limit(void **state)
 {
 	int pair[2];
-	struct collet_link link;
+	struct collet_framed_socket link;
 	collet_status status = COLLET_OK;
 	uint64_t sent = 0;
 	static char data[65536];
 	const struct collet_frame frame = { .kind = COLLET_FRAME_MESSAGE, .bytes = sizeof(data) };
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
-	collet_link_init(&link, pair[0], 0);
+	collet_framed_socket_init(&link, pair[0], 0);
 	while (status == COLLET_OK && sent < (64u << 20)) {
-		status = collet_link_send(&link, &frame, data);
+		status = collet_framed_socket_send(&link, &frame, data);
 		sent += sizeof(data);
 	}
 	assert_int_equal(status, COLLET_ERR_PEER_LOST);
-	collet_link_deinit(&link);
+	collet_framed_socket_deinit(&link);
 	close(pair[1]);
 }
 

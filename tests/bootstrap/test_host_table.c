@@ -41,10 +41,10 @@ static void the_second_of_a_host_is_asked(void **state)
 	assert_true(arrive(&hosts, 2, 7, 2));
 	assert_false(arrive(&hosts, 3, 7, 4));
 	assert_int_equal(hosts.unanswered_count, 1);
-	assert_false(collet_host_table_set_machine(&hosts, 3, machine, sizeof(machine))); /* it was not asked */
-	assert_true(collet_host_table_set_machine(&hosts, 2, machine, sizeof(machine)));
+	assert_false(collet_host_table_set_topology(&hosts, 3, machine, sizeof(machine))); /* it was not asked */
+	assert_true(collet_host_table_set_topology(&hosts, 2, machine, sizeof(machine)));
 	assert_int_equal(hosts.unanswered_count, 0);
-	assert_false(collet_host_table_set_machine(&hosts, 2, machine, sizeof(machine))); /* once is enough */
+	assert_false(collet_host_table_set_topology(&hosts, 2, machine, sizeof(machine))); /* once is enough */
 	assert_true(arrive(&hosts, 4, 8, 8));
 	collet_host_table_deinit(&hosts);
 	collet_host_table_deinit(&hosts);
@@ -61,7 +61,7 @@ static void who_leaves_unanswered_is_replaced(void **state)
 	assert_int_equal(hosts.unanswered_count, 0);
 	assert_true(arrive(&hosts, 2, 7, 4));
 	assert_false(arrive(&hosts, 1, 7, 2));
-	assert_true(collet_host_table_set_machine(&hosts, 2, machine, sizeof(machine)));
+	assert_true(collet_host_table_set_topology(&hosts, 2, machine, sizeof(machine)));
 	/* The rank reconnects from another host each time, and back. */
 	for (uint64_t host = 20; host < 40; host++) {
 		collet_host_table_remove_rank(&hosts, 2);
@@ -80,7 +80,7 @@ static void localities_of_all(void **state)
 	arrive(&hosts, 2, 7, 3 << 2);
 	arrive(&hosts, 3, 9, 3);         /* alone on its host, so its topology is not read */
 	arrive(&hosts, 4, 7, 0);         /* its binding is not known */
-	assert_true(collet_host_table_set_machine(&hosts, 1, machine, sizeof(machine)));
+	assert_true(collet_host_table_set_topology(&hosts, 1, machine, sizeof(machine)));
 	collet_host_table_fill_infos(&hosts, infos);
 	const struct collet_locality wanted[5] = { { { 0, 0, 1, 3 } }, { { 0, 0, 0, 0 } }, { { 0, 0, 1, ANY } },
 		{ { ANY, ANY, ANY, ANY } }, { { ANY, ANY, ANY, ANY } } };
@@ -119,7 +119,7 @@ static void cores_of_a_host(void **state)
 			infos[r].usable_cores = 4;
 			infos[r].quota_cores = rows[i].quota[r];
 		}
-		assert_true(collet_host_table_set_machine(&hosts, 1, NULL, 0));
+		assert_true(collet_host_table_set_topology(&hosts, 1, NULL, 0));
 		collet_host_table_fill_infos(&hosts, infos);
 		if (infos[0].host_cores != rows[i].cores || infos[2].host_cores != rows[i].cores)
 			fail_msg("%s: %u cores", rows[i].name, infos[0].host_cores);
@@ -134,12 +134,12 @@ static void nonsense_is_not_believed(void **state)
 	assert_int_equal(collet_host_table_init(&hosts, 2), COLLET_OK);
 	arrive(&hosts, 0, 7, 1);
 	assert_true(arrive(&hosts, 1, 7, 2));
-	assert_false(collet_host_table_set_machine(&hosts, 1, machine, sizeof(machine) - 1));
-	assert_false(collet_host_table_set_machine(&hosts, 1, endless, sizeof(endless)));
+	assert_false(collet_host_table_set_topology(&hosts, 1, machine, sizeof(machine) - 1));
+	assert_false(collet_host_table_set_topology(&hosts, 1, endless, sizeof(endless)));
 	assert_int_equal(hosts.unanswered_count, 1);
 	/* Numbers only mean same or different: all are valid. */
 	const struct collet_locality odd[2] = { { { 65534, 3, ANY, 9 } }, { { 1, ANY, 7, 65534 } } };
-	assert_true(collet_host_table_set_machine(&hosts, 1, odd, sizeof(odd)));
+	assert_true(collet_host_table_set_topology(&hosts, 1, odd, sizeof(odd)));
 	struct collet_peer_info infos[2] = { 0 };
 	collet_host_table_fill_infos(&hosts, infos);
 	assert_memory_equal(&infos[1].locality, &odd[1], sizeof(odd[1]));

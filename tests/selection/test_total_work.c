@@ -32,7 +32,7 @@ static double moved(const struct collet_total_work *work)
 {
 	double sum = 0;
 	for (uint32_t i = 0; i < work->class_count; i++)
-		sum += work->classes[i].transfers * work->classes[i].counts;
+		sum += work->classes[i].transfers * work->classes[i].length_ratio;
 	return sum;
 }
 
@@ -70,7 +70,7 @@ static void known_programs(void **state)
 		const struct collet_total_work work = count(rows[i].collective, rows[i].name, rows[i].size);
 		near(row, "transfers", transfers(&work), rows[i].transfers);
 		near(row, "moved", moved(&work), rows[i].moved);
-		near(row, "combined", work.reduced_counts, rows[i].combined);
+		near(row, "combined", work.reduced_ratio, rows[i].combined);
 		near(row, "turns", work.waiting_steps, rows[i].turns);
 	}
 }
@@ -108,7 +108,7 @@ static void bytes_through_a_hosts_link(void **state)
 		shape.host_first = host_first;
 		const struct collet_program *program = collet_program_find(rows[i].collective, rows[i].name);
 		assert_non_null(program);
-		near(rows[i].name, "through the link", collet_network_counts(program, &shape, 4), rows[i].counts);
+		near(rows[i].name, "through the link", collet_network_ratio(program, &shape, 4), rows[i].counts);
 	}
 }
 
@@ -147,9 +147,9 @@ static void no_program_does_less_than_it_must(void **state)
 				collet_total_work_count(&work, program[p], size, 0);
 				/* Lengths without a class of their own count as the nearest one: a little less. */
 				if (moved(&work) < 0.98 * least_moved(c, size) ||
-					work.reduced_counts < 0.999 * least_combined(c, size))
+					work.reduced_ratio < 0.999 * least_combined(c, size))
 					fail_msg("%s %s n%u: %g moved, %g combined", collet_collective_name(c),
-						program[p]->name, size, moved(&work), work.reduced_counts);
+						program[p]->name, size, moved(&work), work.reduced_ratio);
 			}
 		}
 	}

@@ -58,41 +58,41 @@ static const struct {
 static void localities(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct collet_machine machine;
+		struct collet_host_topology machine;
 		uint8_t mask[COLLET_BINDING_BYTES];
-		if (collet_machine_read(&machine, rows[i].machine) != COLLET_OK)
+		if (collet_host_topology_read(&machine, rows[i].machine) != COLLET_OK)
 			fail_msg("%s: %s", rows[i].name, collet_last_error());
 		bind_to(mask, rows[i].binding);
-		const struct collet_locality locality = collet_machine_locality(&machine, mask, sizeof(mask));
+		const struct collet_locality locality = collet_host_topology_locality(&machine, mask, sizeof(mask));
 		if (memcmp(&locality, &rows[i].locality, sizeof(locality)) != 0)
 			fail_msg("%s: it is at %u %u %u %u", rows[i].name, locality.ids[0], locality.ids[1],
 				locality.ids[2], locality.ids[3]);
-		collet_machine_deinit(&machine);
-		collet_machine_deinit(&machine);
+		collet_host_topology_deinit(&machine);
+		collet_host_topology_deinit(&machine);
 	}
 }
 
 /* The kernel's numbers of threads need not follow the machine: here the two threads of a core are 4 apart. */
 static void threads_by_the_kernels_numbers(void **state)
 {
-	struct collet_machine machine;
+	struct collet_host_topology machine;
 	uint8_t mask[COLLET_BINDING_BYTES];
-	assert_int_equal(collet_machine_read(&machine, "pack:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)"), COLLET_OK);
+	assert_int_equal(collet_host_topology_read(&machine, "pack:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)"), COLLET_OK);
 	assert_int_equal(machine.cpu_count, 8);
 	bind_to(mask, (const struct range[]){ { 1, 1 }, { 5, 5 }, { 1, 0 } });
-	assert_int_equal(collet_machine_locality(&machine, mask, 1).ids[COLLET_LEVEL_CORE], 1);
+	assert_int_equal(collet_host_topology_locality(&machine, mask, 1).ids[COLLET_LEVEL_CORE], 1);
 	bind_to(mask, (const struct range[]){ { 1, 2 }, { 1, 0 } });
-	assert_int_equal(collet_machine_locality(&machine, mask, 1).ids[COLLET_LEVEL_CORE], ANY);
-	collet_machine_deinit(&machine);
+	assert_int_equal(collet_host_topology_locality(&machine, mask, 1).ids[COLLET_LEVEL_CORE], ANY);
+	collet_host_topology_deinit(&machine);
 }
 
 /* On every machine, all threads that this process may use are known and have a locality. */
 static void this_machine(void **state)
 {
-	struct collet_machine machine;
+	struct collet_host_topology machine;
 	uint8_t mask[COLLET_BINDING_BYTES];
 	unsetenv("HWLOC_SYNTHETIC");
-	if (collet_machine_read(&machine, NULL) != COLLET_OK)
+	if (collet_host_topology_read(&machine, NULL) != COLLET_OK)
 		fail_msg("%s", collet_last_error());
 	const uint32_t bytes = collet_binding_read(mask);
 	assert_in_range(bytes, 1, COLLET_BINDING_BYTES);
@@ -103,18 +103,18 @@ static void this_machine(void **state)
 		uint8_t one[COLLET_BINDING_BYTES] = { 0 };
 		one[i / 8] = (uint8_t)(1 << i % 8);
 		assert_in_range(i, 0, machine.cpu_count - 1);
-		assert_int_not_equal(collet_machine_locality(&machine, one, bytes).ids[COLLET_LEVEL_CORE], ANY);
+		assert_int_not_equal(collet_host_topology_locality(&machine, one, bytes).ids[COLLET_LEVEL_CORE], ANY);
 	}
-	collet_machine_deinit(&machine);
+	collet_host_topology_deinit(&machine);
 }
 
 static void nonsense_is_refused(void **state)
 {
-	struct collet_machine machine;
-	assert_int_equal(collet_machine_read(&machine, "pack:none"), COLLET_ERR_SYSTEM);
+	struct collet_host_topology machine;
+	assert_int_equal(collet_host_topology_read(&machine, "pack:none"), COLLET_ERR_SYSTEM);
 	assert_null(machine.cpus);
 	assert_non_null(strstr(collet_last_error(), "hwloc"));
-	assert_int_equal(collet_machine_read(&machine, "pu:2(indexes=0,8192)"), COLLET_ERR_SYSTEM);
+	assert_int_equal(collet_host_topology_read(&machine, "pu:2(indexes=0,8192)"), COLLET_ERR_SYSTEM);
 	assert_non_null(strstr(collet_last_error(), "8192"));
 }
 

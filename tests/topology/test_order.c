@@ -56,8 +56,8 @@ static const struct row {
 
 static void locate(const struct row *row, struct collet_rank_locality *locations)
 {
-	struct collet_machine machine;
-	if (collet_machine_read(&machine, row->machine) != COLLET_OK)
+	struct collet_host_topology machine;
+	if (collet_host_topology_read(&machine, row->machine) != COLLET_OK)
 		fail_msg("%s: %s", row->name, collet_last_error());
 	for (uint32_t r = 0; r < row->size; r++) {
 		const struct bound *b = &row->ranks[r];
@@ -66,9 +66,9 @@ static void locate(const struct row *row, struct collet_rank_locality *locations
 			if (b->first == ALL || ((int)i >= b->first && (int)i <= b->last))
 				mask[i / 8] |= (uint8_t)(1 << i % 8);
 		locations[r].host = (uint64_t)b->host * 0x9e3779b97f4a7c15;  /* a hash, so hosts have no order */
-		locations[r].locality = collet_machine_locality(&machine, mask, sizeof(mask));
+		locations[r].locality = collet_host_topology_locality(&machine, mask, sizeof(mask));
 	}
-	collet_machine_deinit(&machine);
+	collet_host_topology_deinit(&machine);
 }
 
 static void check(const struct row *row, const struct collet_rank_locality *locations, enum collet_ordering nearness,
@@ -112,8 +112,8 @@ static void each_boundary_is_crossed_once(void **state)
 	static struct collet_rank_locality locations[SIZE];
 	uint32_t order[SIZE], host_first[SIZE + 1], hosts;
 	uint64_t seed = 20240229;
-	struct collet_machine machine;
-	assert_int_equal(collet_machine_read(&machine, "pack:2 numa:2 l3:2 core:2 pu:2"), COLLET_OK);
+	struct collet_host_topology machine;
+	assert_int_equal(collet_host_topology_read(&machine, "pack:2 numa:2 l3:2 core:2 pu:2"), COLLET_OK);
 	for (uint32_t round = 0; round < 200; round++) {
 		for (uint32_t r = 0; r < SIZE; r++) {
 			seed = seed * 6364136223846793005 + 1442695040888963407;
@@ -121,7 +121,7 @@ static void each_boundary_is_crossed_once(void **state)
 			const uint32_t cpu = (uint32_t)(seed >> 40) % machine.cpu_count;
 			mask[cpu / 8] = (uint8_t)(1 << cpu % 8);
 			locations[r].host = seed >> 62;
-			locations[r].locality = collet_machine_locality(&machine, mask, sizeof(mask));
+			locations[r].locality = collet_host_topology_locality(&machine, mask, sizeof(mask));
 		}
 		assert_int_equal(
 			collet_order_find(locations, SIZE, COLLET_ORDER_BY_LOCALITY, order, host_first, &hosts),
@@ -139,7 +139,7 @@ static void each_boundary_is_crossed_once(void **state)
 			}
 		}
 	}
-	collet_machine_deinit(&machine);
+	collet_host_topology_deinit(&machine);
 }
 
 static void long_orders_are_cut_short(void **state)

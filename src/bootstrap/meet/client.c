@@ -23,7 +23,7 @@ enum { MIN_BACKOFF_MS = 2, MAX_BACKOFF_MS = 100 };
 struct client {
 	struct collet_bootstrap_state *state;
 	struct collet_handshake handshake;
-	struct collet_link link;
+	struct collet_framed_socket connection;
 	char missing_report[COLLET_ERROR_BYTES]; /* rank 0's latest sentence on missing ranks */
 	char last_failure[COLLET_ERROR_BYTES];   /* the reason of the last failed attempt */
 	bool is_last_refusal;                    /* last_failure is a refusal by rank 0 */
@@ -75,7 +75,7 @@ static collet_status open_listeners(struct client *client, const struct collet_a
 	const bool spans_hosts = collet_store_spans_hosts(launch), is_unix = root->any.sa_family == AF_UNIX;
 	if (is_unix && !spans_hosts)
 		return collet_bootstrap_listen(client->state, NULL);
-	if (!is_unix && getsockname(client->link.socket, &local.any, &local.bytes) < 0)
+	if (!is_unix && getsockname(client->connection.socket, &local.any, &local.bytes) < 0)
 		return collet_fail(COLLET_ERR_SYSTEM, "getsockname: %s", strerror(errno));
 	if (spans_hosts && (is_unix || collet_address_is_loopback(&local))) {
 		collet_status status = collet_interface_choose(launch->interface, NULL, &local);
@@ -106,23 +106,23 @@ static collet_status send_peer_info(struct client *client)
 		.from = state->launch->rank,
 		.bytes = sizeof(*state->peer_info) + binding_bytes,
 	};
-	return collet_link_send(&client->link, &frame, data);
+	return collet_framed_socket_send(&client->connection, &frame, data);
 }
 
 /* Sends this host's topology, or an empty frame if hwloc cannot read it: that is no reason to fail. */
-static collet_status send_machine(struct client *client)
+static collet_status send_topology(struct client *client)
 {
 	const struct collet_bootstrap_state *state = client->state;
-	struct collet_machine machine;
-	if (collet_machine_read(&machine, NULL) != COLLET_OK)
+	struct collet_host_topology host_topology;
+	if (collet_host_topology_read(&host_topology, NULL) != COLLET_OK)
 		collet_log(
 			state->log, COLLET_LOG_INFO, "%s; ranks of this host keep their order", collet_last_error());
 	const struct collet_frame frame = {
-		.kind = COLLET_FRAME_MACHINE, .from = state->launch->rank,
-		.bytes = machine.cpu_count * (uint32_t)sizeof(*machine.cpus),
+		.kind = COLLET_FRAME_TOPOLOGY, .from = state->launch->rank,
+		.bytes = host_topology.cpu_count * (uint32_t)sizeof(*host_topology.cpus),
 	};
-	const collet_status status = collet_link_send(&client->link, &frame, machine.cpus);
-	collet_machine_deinit(&machine);
+	const collet_status status = collet_framed_socket_send(&client->connection, &frame, host_topology.cpus);
+	collet_host_topology_deinit(&host_topology);
 	return status;
 }
 
@@ -130,24 +130,25 @@ static collet_status send_machine(struct client *client)
 static collet_status exchange_peer_infos(struct client *client)
 {
 	struct collet_bootstrap_state *state = client->state;
-	struct collet_link *link = &client->link;
+	struct collet_framed_socket *connection = &client->connection;
 	collet_status status = send_peer_info(client);
 	while (!status) {
-		status = collet_link_flush(link);
+		status = collet_framed_socket_flush(connection);
 		if (status && status != COLLET_PENDING)
 			return status;
 		const bool writing = status == COLLET_PENDING;
-		status = collet_link_read(link);
-		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_PEER_TABLE)
-			return collet_peer_table_unpack(&link->frame, link->in, state->launch, state->bootstrap);
-		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_MISSING_RANKS) {
-			snprintf(client->missing_report, sizeof(client->missing_report), "%.*s", (int)link->frame.bytes,
-				(const char *)link->in);
+		status = collet_framed_socket_read(connection);
+		if (status == COLLET_OK && connection->frame.kind == COLLET_FRAME_PEER_TABLE)
+			return collet_peer_table_unpack(
+				&connection->frame, connection->in, state->launch, state->bootstrap);
+		if (status == COLLET_OK && connection->frame.kind == COLLET_FRAME_MISSING_RANKS) {
+			snprintf(client->missing_report, sizeof(client->missing_report), "%.*s",
+				(int)connection->frame.bytes, (const char *)connection->in);
 			collet_log(state->log, COLLET_LOG_INFO, "%s", client->missing_report);
 			continue;
 		}
-		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_GET_MACHINE) {
-			status = send_machine(client);
+		if (status == COLLET_OK && connection->frame.kind == COLLET_FRAME_GET_TOPOLOGY) {
+			status = send_topology(client);
 			continue;
 		}
 		if (status == COLLET_OK)
@@ -159,7 +160,7 @@ static collet_status exchange_peer_infos(struct client *client)
 				client->missing_report[0] ? client->missing_report
 							  : "not all ranks have connected to rank 0",
 				state->launch->rank);
-		status = wait_for(link->socket, writing, state->deadline);
+		status = wait_for(connection->socket, writing, state->deadline);
 	}
 	return status;
 }
@@ -174,7 +175,7 @@ static collet_status join_at(struct client *client, const struct collet_address 
 	collet_status status = collet_socket_dial(address, &socket);
 	if (status)
 		return COLLET_ERR_TRANSPORT;
-	collet_link_init(&client->link, socket, COLLET_MAX_PEER_TABLE_BYTES);
+	collet_framed_socket_init(&client->connection, socket, COLLET_MAX_PEER_TABLE_BYTES);
 	status = collet_bootstrap_check_socket(state->launch, socket);
 	if (!status)
 		status = run_handshake(client, socket);
@@ -183,10 +184,10 @@ static collet_status join_at(struct client *client, const struct collet_address 
 	if (!status)
 		status = exchange_peer_infos(client);
 	if (!status) {
-		state->bootstrap->control_sockets[0] = collet_link_release(&client->link);
+		state->bootstrap->control_sockets[0] = collet_framed_socket_release(&client->connection);
 		return COLLET_OK;
 	}
-	collet_link_deinit(&client->link);
+	collet_framed_socket_deinit(&client->connection);
 	close_listeners(state->bootstrap);
 	return status;
 }
@@ -236,7 +237,7 @@ collet_status collet_bootstrap_run_client(struct collet_bootstrap_state *state)
 {
 	struct client client = { .state = state };
 	const struct collet_launch *launch = state->launch;
-	collet_link_init(&client.link, -1, 0);
+	collet_framed_socket_init(&client.connection, -1, 0);
 	for (int backoff_ms = MIN_BACKOFF_MS;;
 		backoff_ms = backoff_ms < MAX_BACKOFF_MS / 2 ? backoff_ms * 2 : MAX_BACKOFF_MS) {
 		struct collet_root_addresses addresses;

@@ -19,7 +19,7 @@ struct collet_host_entry {
 	uint32_t rank_count;             /* registered ones */
 	uint32_t asked_rank;             /* the rank that was asked and has not answered, or NO_RANK */
 	bool answered;
-	struct collet_machine machine;   /* no cpus: not known */
+	struct collet_host_topology topology; /* no cpus: not known */
 };
 
 collet_status collet_host_table_init(struct collet_host_table *table, uint32_t size)
@@ -36,7 +36,7 @@ collet_status collet_host_table_init(struct collet_host_table *table, uint32_t s
 void collet_host_table_deinit(struct collet_host_table *table)
 {
 	for (uint32_t i = 0; table->hosts && i < table->count; i++)
-		collet_machine_deinit(&table->hosts[i].machine);
+		collet_host_topology_deinit(&table->hosts[i].topology);
 	for (uint32_t r = 0; table->bindings && r < table->size; r++)
 		free(table->bindings[r]);
 	free(table->hosts);
@@ -59,7 +59,7 @@ static struct collet_host_entry *find_or_add_host(struct collet_host_table *tabl
 		assert(table->count < table->size);
 		empty = &table->hosts[table->count++];
 	}
-	collet_machine_deinit(&empty->machine);
+	collet_host_topology_deinit(&empty->topology);
 	*empty = (struct collet_host_entry){ .host = host, .asked_rank = NO_RANK };
 	return empty;
 }
@@ -115,7 +115,7 @@ bool collet_host_table_is_asked(const struct collet_host_table *table, uint32_t 
 	return binding && find_host(table, binding->host)->asked_rank == rank;
 }
 
-bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes)
+bool collet_host_table_set_topology(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes)
 {
 	const uint32_t count = bytes / (uint32_t)sizeof(struct collet_locality);
 	if (!collet_host_table_is_asked(table, rank) || bytes % sizeof(struct collet_locality) ||
@@ -126,10 +126,10 @@ bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t ran
 	entry->answered = true;
 	table->unanswered_count--;
 	/* Without memory for it, the host's topology stays unknown. */
-	entry->machine.cpus = count ? malloc(bytes) : NULL;
-	if (entry->machine.cpus) {
-		memcpy(entry->machine.cpus, cpus, bytes);
-		entry->machine.cpu_count = count;
+	entry->topology.cpus = count ? malloc(bytes) : NULL;
+	if (entry->topology.cpus) {
+		memcpy(entry->topology.cpus, cpus, bytes);
+		entry->topology.cpu_count = count;
 	}
 	return true;
 }
@@ -175,7 +175,8 @@ void collet_host_table_fill_infos(const struct collet_host_table *table, struct 
 			if (!binding || binding->host != entry->host)
 				continue;
 			infos[r].host_cores = (uint16_t)cores;
-			infos[r].locality = collet_machine_locality(&entry->machine, binding->mask, binding->bytes);
+			infos[r].locality =
+				collet_host_topology_locality(&entry->topology, binding->mask, binding->bytes);
 		}
 	}
 }

@@ -1,6 +1,6 @@
 /* Collects on rank 0 where each rank runs. Each rank sends its CPU binding with its peer info. On a host with several
- * ranks, one rank is asked for the host's topology (topology/host_topology.h), because reading it is expensive. From both
- * rank 0 computes each rank's locality, which all ranks receive in the peer infos. */
+ * ranks, one rank is asked for the host's topology (topology/host_topology.h), because reading it is expensive. From
+ * both rank 0 computes each rank's locality, which all ranks receive in the peer infos. */
 #ifndef COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
 #define COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
 
@@ -28,9 +28,9 @@ collet_status collet_host_table_add_rank(struct collet_host_table *table, uint32
 void collet_host_table_remove_rank(struct collet_host_table *table, uint32_t rank);
 /* True if the rank was asked and has not answered. */
 bool collet_host_table_is_asked(const struct collet_host_table *table, uint32_t rank);
-/* Stores the answer of a rank: the cpus of struct collet_machine, or 0 bytes if it cannot read them. Returns false if
- * the rank was not asked or the answer is not valid. */
-bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes);
+/* Stores the answer of a rank: the cpus of struct collet_host_topology, or 0 bytes if it cannot read them. Returns
+ * false if the rank was not asked or the answer is not valid. */
+bool collet_host_table_set_topology(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes);
 
 /* Fills in locality and host_cores of all peer infos. All ranks must be registered, and all asked ones must have
  * answered. */

@@ -31,7 +31,7 @@ void collet_missing_describe(const struct collet_bootstrap_root *root, char *tex
 		root->last_rejected[0] ? "; rejected: " : "", root->last_rejected);
 }
 
-void collet_missing_describe_machine(const struct collet_bootstrap_root *root, char *text, size_t bytes)
+void collet_missing_describe_topology(const struct collet_bootstrap_root *root, char *text, size_t bytes)
 {
 	uint32_t rank = 1;
 	while (rank + 1 < root->state->launch->size && !collet_host_table_is_asked(&root->hosts, rank))
@@ -43,14 +43,15 @@ void collet_missing_describe_machine(const struct collet_bootstrap_root *root, c
 
 void collet_missing_report(struct collet_bootstrap_root *root)
 {
-	char sentence[COLLET_ERROR_BYTES];
+	char error_text[COLLET_ERROR_BYTES];
 	if (root->reported_count == root->registered_count || !collet_deadline_passed(root->report_at))
 		return;
-	collet_missing_describe(root, sentence, sizeof(sentence));
-	collet_log(root->state->log, COLLET_LOG_INFO, "bootstrap: %s", sentence);
-	const struct collet_frame frame = { .kind = COLLET_FRAME_MISSING_RANKS, .bytes = (uint32_t)strlen(sentence) };
+	collet_missing_describe(root, error_text, sizeof(error_text));
+	collet_log(root->state->log, COLLET_LOG_INFO, "bootstrap: %s", error_text);
+	const struct collet_frame frame = { .kind = COLLET_FRAME_MISSING_RANKS, .bytes = (uint32_t)strlen(error_text) };
 	for (uint32_t r = 1; r < root->state->launch->size; r++)
-		if (root->registered[r] && collet_link_send(&root->registered[r]->link, &frame, sentence) != COLLET_OK)
+		if (root->registered[r] &&
+			collet_framed_socket_send(&root->registered[r]->connection, &frame, error_text) != COLLET_OK)
 			collet_root_drop_client(root, root->registered[r]);
 	root->reported_count = root->registered_count;
 	root->report_at = collet_deadline_after((int64_t)COLLET_MISSING_REPORT_MS * 1000000);

@@ -10,7 +10,7 @@ struct peer_table_header {
 	uint32_t outcome;        /* enum collet_status */
 	uint32_t size;           /* number of peer infos; 0 on failure */
 	uint64_t blob_bytes;
-	uint32_t sentence_bytes;
+	uint32_t error_text_bytes;
 	uint32_t reserved0;
 	uint8_t nonce[32];
 };
@@ -25,7 +25,7 @@ collet_status collet_session_key(uint8_t key[32], const struct collet_launch *la
 }
 
 collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, collet_status outcome,
-	const char *sentence, const struct collet_bootstrap *bootstrap, uint32_t size, const uint8_t nonce[32])
+	const char *error_text, const struct collet_bootstrap *bootstrap, uint32_t size, const uint8_t nonce[32])
 {
 	struct peer_table_header head = { .outcome = (uint32_t)outcome };
 	if (outcome == COLLET_OK) {
@@ -33,12 +33,12 @@ collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, co
 		head.blob_bytes = bootstrap->blob_bytes;
 		memcpy(head.nonce, nonce, sizeof(head.nonce));
 	} else {
-		head.sentence_bytes = (uint32_t)strnlen(sentence, COLLET_ERROR_BYTES - 1);
+		head.error_text_bytes = (uint32_t)strnlen(error_text, COLLET_ERROR_BYTES - 1);
 	}
 	const size_t infos_bytes = (size_t)head.size * sizeof(struct collet_peer_info);
 	if (infos_bytes > COLLET_MAX_PEER_TABLE_BYTES / 2 || head.blob_bytes > COLLET_MAX_PEER_TABLE_BYTES / 4)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "the peer table of %u ranks is too long", size);
-	const size_t bytes = sizeof(head) + infos_bytes + (size_t)head.blob_bytes + head.sentence_bytes;
+	const size_t bytes = sizeof(head) + infos_bytes + (size_t)head.blob_bytes + head.error_text_bytes;
 	uint8_t *at = malloc(bytes);
 	if (!at)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the table of %u ranks", size);
@@ -52,8 +52,8 @@ collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, co
 	if (head.blob_bytes)
 		memcpy(at, bootstrap->blob, (size_t)head.blob_bytes);
 	at += head.blob_bytes;
-	if (head.sentence_bytes)
-		memcpy(at, sentence, head.sentence_bytes);
+	if (head.error_text_bytes)
+		memcpy(at, error_text, head.error_text_bytes);
 	return COLLET_OK;
 }
 
@@ -73,14 +73,15 @@ collet_status collet_peer_table_unpack(const struct collet_frame *frame, const v
 	uint64_t left = frame->bytes - sizeof(head);
 	const uint64_t infos_bytes = (uint64_t)head.size * sizeof(struct collet_peer_info);
 	if (infos_bytes > left || head.blob_bytes > left - infos_bytes ||
-	    head.sentence_bytes != left - infos_bytes - head.blob_bytes || head.sentence_bytes >= COLLET_ERROR_BYTES)
+		head.error_text_bytes != left - infos_bytes - head.blob_bytes ||
+		head.error_text_bytes >= COLLET_ERROR_BYTES)
 		return malformed();
 	if (head.outcome != COLLET_OK) {
-		char sentence[COLLET_ERROR_BYTES];
-		memcpy(sentence, at + infos_bytes + head.blob_bytes, head.sentence_bytes);
-		sentence[head.sentence_bytes] = 0;
+		char error_text[COLLET_ERROR_BYTES];
+		memcpy(error_text, at + infos_bytes + head.blob_bytes, head.error_text_bytes);
+		error_text[head.error_text_bytes] = 0;
 		return collet_fail_copy(head.outcome < COLLET_STATUS_COUNT && head.outcome != COLLET_PENDING ?
-			(collet_status)head.outcome : COLLET_ERR_RENDEZVOUS, sentence);
+			(collet_status)head.outcome : COLLET_ERR_RENDEZVOUS, error_text);
 	}
 	if (head.size != launch->size)
 		return malformed();

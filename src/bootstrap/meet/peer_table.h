@@ -10,7 +10,7 @@ enum { COLLET_MAX_PEER_TABLE_BYTES = 256 << 20 }; /* longest peer table that a r
 /* Packs the outcome, and on success the peer infos of all ranks and the blob, else the sentence. Fills *frame and *data
  * (malloc). */
 collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, collet_status outcome,
-	const char *sentence, const struct collet_bootstrap *bootstrap, uint32_t size, const uint8_t nonce[32]);
+	const char *error_text, const struct collet_bootstrap *bootstrap, uint32_t size, const uint8_t nonce[32]);
 /* Unpacks a table into the bootstrap's peer infos, blob and session key. Returns the outcome that rank 0 sent, with
  * its sentence. */
 collet_status collet_peer_table_unpack(const struct collet_frame *frame, const void *data,

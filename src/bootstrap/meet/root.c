@@ -88,13 +88,13 @@ static collet_status collect_peer_infos(struct collet_bootstrap_root *root)
 		collet_missing_report(root);
 		if (collet_deadline_passed(state->deadline) &&
 		    (root->registered_count < state->launch->size || root->hosts.unanswered_count)) {
-			char sentence[COLLET_ERROR_BYTES];
+			char error_text[COLLET_ERROR_BYTES];
 			if (root->registered_count < state->launch->size)
-				collet_missing_describe(root, sentence, sizeof(sentence));
+				collet_missing_describe(root, error_text, sizeof(error_text));
 			else
-				collet_missing_describe_machine(root, sentence, sizeof(sentence));
+				collet_missing_describe_topology(root, error_text, sizeof(error_text));
 			return collet_fail(COLLET_ERR_RENDEZVOUS, "after %.3g s %.900s",
-				(double)state->launch->rendezvous_timeout_ns / 1e9, sentence);
+				(double)state->launch->rendezvous_timeout_ns / 1e9, error_text);
 		}
 	}
 	return COLLET_OK;
@@ -108,10 +108,11 @@ static void send_to_all(
 	const uint32_t size = root->state->launch->size;
 	for (uint32_t r = 1; r < size; r++)
 		if (root->registered[r])
-			(void)collet_link_send(&root->registered[r]->link, frame, data);
+			(void)collet_framed_socket_send(&root->registered[r]->connection, frame, data);
 	for (uint32_t r = 1; r < size; r++) {
-		while (root->registered[r] && collet_link_flush(&root->registered[r]->link) == COLLET_PENDING) {
-			struct pollfd item = { .fd = root->registered[r]->link.socket, .events = POLLOUT };
+		while (root->registered[r] &&
+			collet_framed_socket_flush(&root->registered[r]->connection) == COLLET_PENDING) {
+			struct pollfd item = { .fd = root->registered[r]->connection.socket, .events = POLLOUT };
 			if (collet_deadline_passed(deadline))
 				return;
 			poll(&item, 1, collet_deadline_ms(deadline, 1000));
@@ -127,7 +128,7 @@ static collet_status send_peer_table(struct collet_bootstrap_root *root, collet_
 	uint8_t nonce[32];
 	struct collet_frame frame;
 	void *data;
-	char sentence[COLLET_ERROR_BYTES];
+	char error_text[COLLET_ERROR_BYTES];
 	if (!status)
 		status = collet_random(nonce, sizeof(nonce));
 	if (!status)
@@ -140,27 +141,27 @@ static collet_status send_peer_table(struct collet_bootstrap_root *root, collet_
 		collet_peer_table_pack(&frame, &data, COLLET_OK, NULL, b, size, nonce);
 	if (!status && packed)
 		status = packed;
-	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 	if (packed)
-		packed = collet_peer_table_pack(&frame, &data, status, sentence, b, 0, NULL);
+		packed = collet_peer_table_pack(&frame, &data, status, error_text, b, 0, NULL);
 	if (!packed) {
 		send_to_all(root, &frame, data,
 			status ? collet_deadline_after((int64_t)SEND_ERROR_MS * 1000000) : state->deadline);
 		free(data);
 	}
 	collet_wipe(nonce, sizeof(nonce));
-	return status ? collet_fail_copy(status, sentence) : COLLET_OK;
+	return status ? collet_fail_copy(status, error_text) : COLLET_OK;
 }
 
 static void keep_control_sockets(struct collet_bootstrap_root *root)
 {
 	struct collet_bootstrap *b = root->state->bootstrap;
 	for (uint32_t r = 1; r < b->control_socket_count; r++) {
-		struct collet_link *link = &root->registered[r]->link;
-		if (collet_link_has_queued(link))
+		struct collet_framed_socket *connection = &root->registered[r]->connection;
+		if (collet_framed_socket_has_queued(connection))
 			continue;  /* the deadline passed before it had the table: the rank is lost */
-		epoll_ctl(root->epoll_fd, EPOLL_CTL_DEL, link->socket, NULL);
-		b->control_sockets[r] = collet_link_release(link);
+		epoll_ctl(root->epoll_fd, EPOLL_CTL_DEL, connection->socket, NULL);
+		b->control_sockets[r] = collet_framed_socket_release(connection);
 	}
 }
 

@@ -18,7 +18,7 @@ struct collet_root_client {
 	enum collet_client_stage stage;
 	int64_t deadline;
 	struct collet_handshake handshake;
-	struct collet_link link;
+	struct collet_framed_socket connection;
 	struct collet_address from;
 	uint32_t rank;
 	bool wants_write;
@@ -51,7 +51,7 @@ void collet_root_drop_client(struct collet_bootstrap_root *root, struct collet_r
 /* Writes "ranks 3, 5-7, 12 of 16 have not connected to STORE, job 'x'". */
 void collet_missing_describe(const struct collet_bootstrap_root *root, char *text, size_t bytes);
 /* Writes which rank has not answered what its host's topology is. */
-void collet_missing_describe_machine(const struct collet_bootstrap_root *root, char *text, size_t bytes);
+void collet_missing_describe_topology(const struct collet_bootstrap_root *root, char *text, size_t bytes);
 /* Sends the missing ranks to all registered clients if they have changed, at most every COLLET_MISSING_REPORT_MS. */
 void collet_missing_report(struct collet_bootstrap_root *root);
 

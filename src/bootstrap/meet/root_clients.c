@@ -30,9 +30,9 @@ void collet_root_drop_client(struct collet_bootstrap_root *root, struct collet_r
 		root->unregistered_count--;
 	}
 	/* close() alone would leave it in the epoll set while a forked child has a copy. */
-	if (client->link.socket >= 0)
-		epoll_ctl(root->epoll_fd, EPOLL_CTL_DEL, client->link.socket, NULL);
-	collet_link_deinit(&client->link);
+	if (client->connection.socket >= 0)
+		epoll_ctl(root->epoll_fd, EPOLL_CTL_DEL, client->connection.socket, NULL);
+	collet_framed_socket_deinit(&client->connection);
 	free(client);
 }
 
@@ -40,7 +40,7 @@ static void reject(struct collet_bootstrap_root *root, struct collet_root_client
 {
 	char text[COLLET_ADDRESS_TEXT_BYTES];
 	uint32_t uid;
-	if (collet_socket_peer_uid(client->link.socket, &uid))
+	if (collet_socket_peer_uid(client->connection.socket, &uid))
 		snprintf(text, sizeof(text), "a process of user %u on this host", uid);
 	else
 		collet_address_print(&client->from, text);
@@ -55,7 +55,7 @@ static void watch_write(struct collet_bootstrap_root *root, struct collet_root_c
 	if (write == client->wants_write)
 		return;
 	client->wants_write = write;
-	epoll_ctl(root->epoll_fd, EPOLL_CTL_MOD, client->link.socket, &event);
+	epoll_ctl(root->epoll_fd, EPOLL_CTL_MOD, client->connection.socket, &event);
 }
 
 void collet_root_accept_client(struct collet_bootstrap_root *root, int socket, const struct collet_address *from)
@@ -74,7 +74,7 @@ void collet_root_accept_client(struct collet_bootstrap_root *root, int socket, c
 			}
 	client->from = *from;
 	client->deadline = collet_deadline_after(COLLET_HANDSHAKE_TIMEOUT_NS);
-	collet_link_init(&client->link, socket, sizeof(struct collet_peer_info) + COLLET_BINDING_BYTES);
+	collet_framed_socket_init(&client->connection, socket, sizeof(struct collet_peer_info) + COLLET_BINDING_BYTES);
 	client->next = root->newest;
 	if (root->newest)
 		root->newest->previous = client;
@@ -106,13 +106,13 @@ static void reject_with_reason(
 {
 	struct collet_frame frame;
 	void *data;
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
-	if (collet_peer_table_pack(&frame, &data, status, sentence, NULL, 0, NULL) == COLLET_OK) {
-		(void)collet_link_send(&client->link, &frame, data);
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
+	if (collet_peer_table_pack(&frame, &data, status, error_text, NULL, 0, NULL) == COLLET_OK) {
+		(void)collet_framed_socket_send(&client->connection, &frame, data);
 		free(data);
 	}
-	collet_fail_copy(status, sentence);
+	collet_fail_copy(status, error_text);
 	reject(root, client);
 }
 
@@ -120,7 +120,7 @@ static void reject_with_reason(
 static bool is_alive(const struct collet_bootstrap_root *root, const struct collet_root_client *client)
 {
 	char byte;
-	ssize_t got = recv(client->link.socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	ssize_t got = recv(client->connection.socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (got > 0)
 		return collet_host_table_is_asked(&root->hosts, client->rank);
 	return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
@@ -130,24 +130,24 @@ static bool is_alive(const struct collet_bootstrap_root *root, const struct coll
 static void add_to_host_table(struct collet_bootstrap_root *root, struct collet_root_client *client,
 	const uint8_t *binding, uint32_t binding_bytes)
 {
-	const struct collet_frame frame = { .kind = COLLET_FRAME_GET_MACHINE };
+	const struct collet_frame frame = { .kind = COLLET_FRAME_GET_TOPOLOGY };
 	bool must_ask;
 	collet_status status = collet_host_table_add_rank(&root->hosts, client->rank,
 		root->state->bootstrap->peer_infos[client->rank].host_id, binding, binding_bytes, &must_ask);
 	if (!status && must_ask) {
-		client->link.frame_limit = COLLET_MAX_CPUS * sizeof(struct collet_locality);
-		status = collet_link_send(&client->link, &frame, NULL);
+		client->connection.frame_limit = COLLET_MAX_CPUS * sizeof(struct collet_locality);
+		status = collet_framed_socket_send(&client->connection, &frame, NULL);
 	}
 	if (status)
 		reject(root, client);
 }
 
 /* Receives a host's topology, the only frame that a registered client may send before the table. */
-static void receive_machine(struct collet_bootstrap_root *root, struct collet_root_client *client)
+static void receive_topology(struct collet_bootstrap_root *root, struct collet_root_client *client)
 {
-	const struct collet_link *link = &client->link;
-	if (link->frame.kind == COLLET_FRAME_MACHINE &&
-	    collet_host_table_set_machine(&root->hosts, client->rank, link->in, link->frame.bytes))
+	const struct collet_framed_socket *connection = &client->connection;
+	if (connection->frame.kind == COLLET_FRAME_TOPOLOGY &&
+	    collet_host_table_set_topology(&root->hosts, client->rank, connection->in, connection->frame.bytes))
 		return;
 	collet_fail(COLLET_ERR_TRANSPORT, "rank %u sent something unexpected", client->rank);
 	reject(root, client);
@@ -157,14 +157,14 @@ static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_
 {
 	struct collet_bootstrap_state *state = root->state;
 	struct collet_peer_info info;
-	const uint32_t bytes = client->link.frame.bytes;
-	if (client->link.frame.kind != COLLET_FRAME_PEER_INFO || bytes < sizeof(info) ||
+	const uint32_t bytes = client->connection.frame.bytes;
+	if (client->connection.frame.kind != COLLET_FRAME_PEER_INFO || bytes < sizeof(info) ||
 		bytes > sizeof(info) + COLLET_BINDING_BYTES) {
 		collet_fail(COLLET_ERR_TRANSPORT, "it sent no peer info");
 		reject(root, client);
 		return;
 	}
-	memcpy(&info, client->link.in, sizeof(info));
+	memcpy(&info, client->connection.in, sizeof(info));
 	info.host[sizeof(info.host) - 1] = info.unix_name[sizeof(info.unix_name) - 1] = 0;
 	info.settings[sizeof(info.settings) - 1] = 0;
 	const uint32_t rank = client->handshake.from;
@@ -196,7 +196,7 @@ static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_
 	collet_log(state->log, COLLET_LOG_DEBUG, "rank %u has connected from %s (%u of %u)", rank, info.host,
 		root->registered_count, state->launch->size);
 	add_to_host_table(
-		root, client, (const uint8_t *)client->link.in + sizeof(info), bytes - (uint32_t)sizeof(info));
+		root, client, (const uint8_t *)client->connection.in + sizeof(info), bytes - (uint32_t)sizeof(info));
 }
 
 void collet_root_serve_client(struct collet_bootstrap_root *root, struct collet_root_client *client)
@@ -216,7 +216,7 @@ void collet_root_serve_client(struct collet_bootstrap_root *root, struct collet_
 		client->stage = CLIENT_REGISTERING;
 	}
 	if (client->stage == CLIENT_REGISTERING) {
-		status = collet_link_read(&client->link);
+		status = collet_framed_socket_read(&client->connection);
 		if (status == COLLET_OK)
 			receive_peer_info(root, client);
 		else if (status != COLLET_PENDING)
@@ -225,12 +225,12 @@ void collet_root_serve_client(struct collet_bootstrap_root *root, struct collet_
 	}
 	/* A registered client that was not asked must be silent until it has the table. Input means that it is gone or
 	 * faulty. It may connect again. */
-	status = collet_link_flush(&client->link);
+	status = collet_framed_socket_flush(&client->connection);
 	watch_write(root, client, status == COLLET_PENDING);
 	if (!(status && status != COLLET_PENDING) && collet_host_table_is_asked(&root->hosts, client->rank)) {
-		const collet_status read_status = collet_link_read(&client->link);
+		const collet_status read_status = collet_framed_socket_read(&client->connection);
 		if (read_status == COLLET_OK)
-			receive_machine(root, client);
+			receive_topology(root, client);
 		if (read_status == COLLET_OK || read_status == COLLET_PENDING)
 			return;
 		status = read_status;
@@ -250,7 +250,7 @@ int64_t collet_root_expire_clients(struct collet_bootstrap_root *root)
 		if (client->stage == CLIENT_REGISTERED)
 			continue;
 		/* With unread input it is this rank that is late: serve that input first. */
-		if (!collet_deadline_passed(client->deadline) || collet_socket_has_input(client->link.socket))
+		if (!collet_deadline_passed(client->deadline) || collet_socket_has_input(client->connection.socket))
 			return client->deadline;
 		collet_fail(COLLET_ERR_TRANSPORT, "it did not finish the handshake in time");
 		reject(root, client);

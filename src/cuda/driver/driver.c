@@ -111,13 +111,13 @@ void collet_cuda_close(struct collet_cuda *cuda)
 
 collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result, const char *what)
 {
-	const char *name = NULL, *sentence = NULL;
+	const char *name = NULL, *error_text = NULL;
 	if (cuda->cuGetErrorName(result, &name) != CU_OK || !name)
 		name = "unnamed error";
-	if (cuda->cuGetErrorString(result, &sentence) != CU_OK || !sentence)
-		sentence = "no description";
+	if (cuda->cuGetErrorString(result, &error_text) != CU_OK || !error_text)
+		error_text = "no description";
 	return collet_fail(result == CU_OUT_OF_MEMORY ? COLLET_ERR_MEMORY : COLLET_ERR_SYSTEM, "cuda: %s: %s (%d: %s)",
-		what, name, result, sentence);
+		what, name, result, error_text);
 }
 
 cu_result collet_cuda_create_stream(const struct collet_cuda *cuda, cu_stream *stream)

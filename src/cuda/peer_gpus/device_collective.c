@@ -30,7 +30,7 @@ static struct collet_shape shape_of(
 {
 	struct collet_shape shape =
 		collet_shape_of(call->collective, comm->state.rank, comm->state.size, call->root, call->count);
-	if (call->input) {
+	if (call->input_partition) {
 		shape.input = request->shape.input;
 		shape.result = request->shape.result;
 	}
@@ -43,7 +43,7 @@ static struct collet_devcoll_call devcoll_call_of(const struct collet_device_col
 	struct collet_devcoll_call made = {
 		.program = request->program,
 		.shape = shape_of(devcolls->comm, call, request),
-		.is_vector = call->input != NULL,
+		.is_vector = call->input_partition != NULL,
 		.dtype = call->dtype,
 		.op = call->op,
 		.scale = how->scale,
@@ -114,14 +114,15 @@ static void fill_choices(struct collet_device_collectives *devcolls)
 
 /* True if kernels of the ranks execute this call; all ranks decide alike. A leader gets the calls for which it is
  * faster (cuda/peer_gpus/device_comm.h). The host gets those that no kernel can do. */
-static bool is_handled(const struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments)
+static bool is_device_collective(
+	const struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments)
 {
 	const collet_comm *comm = devcolls->comm;
 	if (arguments->op == COLLET_USER)
 		return false;
 	if (!devcolls->has_leader)
 		return true;
-	if (arguments->input || !collet_call_may_share_gpu(comm, arguments))
+	if (arguments->input_partition || !collet_call_may_share_gpu(comm, arguments))
 		return false;
 	const struct collet_shape shape = collet_shape_of(
 		arguments->collective, comm->state.rank, comm->state.size, arguments->root, arguments->count);
@@ -165,7 +166,7 @@ static collet_status run(struct collet_device_collectives *devcolls, const struc
 	/* If that has ended the communicator, the kernel has been launched. */
 	if (atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK) {
 		devcoll->is_captured = true;
-		devcoll_keep(devcolls, devcoll);
+		devcoll_await_release(devcolls, devcoll);
 	} else {
 		devcoll_free(devcoll);
 	}
@@ -174,20 +175,20 @@ static collet_status run(struct collet_device_collectives *devcolls, const struc
 }
 
 collet_status collet_device_collectives_call(collet_comm *comm, const struct collet_call_arguments *arguments,
-	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, bool *handled)
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, bool *claimed)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
 	struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
 	struct collet_request *request;
 	struct devcoll_scope scope;
 	how = how ? how : &default_how;
-	*handled = devcolls != NULL;
+	*claimed = devcolls != NULL;
 	if (!devcolls)
 		return COLLET_OK;
-	const bool here = is_handled(devcolls, arguments);
+	const bool here = is_device_collective(devcolls, arguments);
 	collet_status status = here || !devcolls->has_leader ? check_call(arguments, how) : COLLET_OK;
-	*handled = here || status != COLLET_OK;
-	if (!*handled || status != COLLET_OK)
+	*claimed = here || status != COLLET_OK;
+	if (!*claimed || status != COLLET_OK)
 		return status;
 	struct devcoll *devcoll = calloc(1, sizeof(*devcoll));
 	if (!devcoll)
@@ -230,7 +231,7 @@ const struct collet_recorder *collet_device_collectives_recorder(const collet_co
  * with numbers of their own. A call is recorded after it has been enqueued, so the kernel of the other rank may find
  * the mismatch first: by a moment, or, on a busy machine, until that thread runs again. A different order of graph
  * launches is never found. */
-static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
+static bool name_mismatch(const collet_comm *comm, uint32_t rank, char error_text[COLLET_ERROR_BYTES])
 {
 	const struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
 	const int64_t deadline = collet_clock_ns() + MISMATCH_TIMEOUT_NS;
@@ -247,7 +248,7 @@ static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[
 	}
 	collet_call_describe(&own, mine, sizeof(mine));
 	collet_call_describe(&others, theirs, sizeof(theirs));
-	snprintf(sentence, COLLET_ERROR_BYTES,
+	snprintf(error_text, COLLET_ERROR_BYTES,
 		"ranks disagree: as kernels of their own rank %u on %s called %s, rank %u on %s called %s",
 		comm->state.rank, collet_comm_host(comm, comm->state.rank), mine, rank, collet_comm_host(comm, rank),
 		theirs);
@@ -255,25 +256,25 @@ static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[
 }
 
 /* Describes a kernel's error in a sentence. */
-static collet_status describe_complaint(const collet_comm *comm, enum collet_device_error complaint, uint32_t rank,
-	char sentence[COLLET_ERROR_BYTES])
+static collet_status describe_error(const collet_comm *comm, enum collet_device_error error, uint32_t rank,
+	char error_text[COLLET_ERROR_BYTES])
 {
 	const char *host = collet_comm_host(comm, rank);
-	if (complaint == COLLET_DEVICE_TIMEOUT) {
-		snprintf(sentence, COLLET_ERROR_BYTES, "a call timed out: its kernel waited for rank %u on %s", rank,
+	if (error == COLLET_DEVICE_TIMEOUT) {
+		snprintf(error_text, COLLET_ERROR_BYTES, "a call timed out: its kernel waited for rank %u on %s", rank,
 			host);
 		return COLLET_ERR_TIMEOUT;
 	}
-	if (complaint == COLLET_DEVICE_MISMATCH && name_mismatch(comm, rank, sentence))
+	if (error == COLLET_DEVICE_MISMATCH && name_mismatch(comm, rank, error_text))
 		return COLLET_ERR_MISMATCH;
-	if (complaint == COLLET_DEVICE_MISMATCH) {
-		snprintf(sentence, COLLET_ERROR_BYTES,
+	if (error == COLLET_DEVICE_MISMATCH) {
+		snprintf(error_text, COLLET_ERROR_BYTES,
 			"rank %u on %s has called something else than this rank has, as its next call that GPUs do; "
 			"calls on streams and in graphs must be alike on all ranks, and in one order",
 			rank, host);
 		return COLLET_ERR_MISMATCH;
 	}
-	snprintf(sentence, COLLET_ERROR_BYTES,
+	snprintf(error_text, COLLET_ERROR_BYTES,
 		"rank %u on %s has left this communicator, of %u ranks, without a call that this rank's kernel waits "
 		"for",
 		rank, host, comm->state.size);
@@ -282,17 +283,17 @@ static collet_status describe_complaint(const collet_comm *comm, enum collet_dev
 
 void collet_device_collectives_check_errors(const collet_comm *comm)
 {
-	char sentence[COLLET_ERROR_BYTES];
+	char error_text[COLLET_ERROR_BYTES];
 	uint32_t rank;
 	if (!comm->gpu->device_collectives ||
 		atomic_load_explicit(&comm->state.end_status, memory_order_acquire) != COLLET_OK)
 		return;
-	const enum collet_device_error complaint =
+	const enum collet_device_error error =
 		collet_device_comm_async_error(comm->gpu->device_collectives->device_comm, &rank);
-	if (complaint == COLLET_DEVICE_OK)
+	if (error == COLLET_DEVICE_OK)
 		return;
-	const collet_status status = describe_complaint(comm, complaint, rank, sentence);
-	collet_comm_state_end((struct collet_comm_state *)(uintptr_t)&comm->state, status, true, sentence);
+	const collet_status status = describe_error(comm, error, rank, error_text);
+	collet_comm_state_end((struct collet_comm_state *)(uintptr_t)&comm->state, status, true, error_text);
 }
 
 /* ---- Creating and destroying ---- */
@@ -434,7 +435,7 @@ bool collet_device_collectives_destroy(collet_comm *comm)
 }
 
 /* Page-locked memory of calls is the parent's. */
-void collet_device_collectives_forget(collet_comm *comm)
+void collet_device_collectives_atfork_child(collet_comm *comm)
 {
 	if (!comm->gpu->device_collectives)
 		return;

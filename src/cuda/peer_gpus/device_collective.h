@@ -14,7 +14,7 @@
 collet_status collet_comm_make_device_collectives(collet_comm *comm);
 /* Runs a checked call. *handled is false if it takes another path, on all ranks alike; nothing has happened then. */
 collet_status collet_device_collectives_call(collet_comm *comm, const struct collet_call_arguments *call,
-	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, bool *handled);
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, bool *claimed);
 /* True if kernels of the ranks execute this call, and no leader does. Only for built-in operations, and not for
  * v-forms. */
 bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collective collective,
@@ -32,6 +32,6 @@ void collet_device_collectives_abort(collet_comm *comm);
  * middle, or if a fault has broken the context. */
 bool collet_device_collectives_destroy(collet_comm *comm);
 /* Frees what there is of it in a forked child. */
-void collet_device_collectives_forget(collet_comm *comm);
+void collet_device_collectives_atfork_child(collet_comm *comm);
 
 #endif

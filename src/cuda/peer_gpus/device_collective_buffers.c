@@ -70,21 +70,22 @@ static collet_status get_staging(struct devcoll *devcoll)
 {
 	struct devcoll_buffer *read = &devcoll->buffers[COLLET_SEND_BUFFER],
 			      *written = &devcoll->buffers[COLLET_RECV_BUFFER];
-	const bool together = overlap(read, written);
+	const bool is_overlapping = overlap(read, written);
 	char *first = read->first < written->first ? read->first : written->first;
 	const char *read_end = read->first + read->bytes, *written_end = written->first + written->bytes;
-	for (int s = 0; s < (together ? 1 : COLLET_USER_BUFFERS); s++) {
+	for (int s = 0; s < (is_overlapping ? 1 : COLLET_USER_BUFFERS); s++) {
 		struct devcoll_buffer *buffer = &devcoll->buffers[s];
 		if (!buffer->is_staged)
 			continue;
-		const size_t bytes =
-			together ? (size_t)((read_end > written_end ? read_end : written_end) - first) : buffer->bytes;
+		const size_t bytes = is_overlapping
+					     ? (size_t)((read_end > written_end ? read_end : written_end) - first)
+					     : buffer->bytes;
 		const collet_status status = get_pinned(devcoll, s, bytes, &buffer->device_address);
 		if (status != COLLET_OK)
 			return status;
 		buffer->pinned = devcoll->blocks[s]->memory;
 	}
-	if (!together)
+	if (!is_overlapping)
 		return COLLET_OK;
 	const cu_pointer gpu = read->device_address;
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
@@ -109,17 +110,17 @@ collet_status devcoll_find_buffers(
 }
 
 collet_status devcoll_set_parts(
-	struct devcoll *devcoll, size_t element_bytes, uint32_t size, const struct collet_partition *cut)
+	struct devcoll *devcoll, size_t element_bytes, uint32_t size, const struct collet_partition *partition)
 {
-	if (!devcoll->buffers[COLLET_RECV_BUFFER].is_staged || !cut->counts)
+	if (!devcoll->buffers[COLLET_RECV_BUFFER].is_staged || !partition->counts)
 		return COLLET_OK;
 	devcoll->parts = calloc(size, sizeof(*devcoll->parts));
 	if (!devcoll->parts)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the blocks of %u ranks", size);
 	devcoll->part_count = size;
 	for (uint32_t r = 0; r < size; r++)
-		devcoll->parts[r] =
-			(struct devcoll_part){ cut->displacements[r] * element_bytes, cut->counts[r] * element_bytes };
+		devcoll->parts[r] = (struct devcoll_part){ partition->displacements[r] * element_bytes,
+			partition->counts[r] * element_bytes };
 	return COLLET_OK;
 }
 

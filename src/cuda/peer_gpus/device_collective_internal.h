@@ -72,7 +72,7 @@ struct collet_device_collectives {
 void devcoll_begin(struct collet_device_collectives *devcolls, struct collet_request *request, uint64_t number);
 
 /* ---- device_collective_request.c */
-extern const struct collet_progress_hooks devcoll_hooks;
+extern const struct collet_progress_hook_ops devcoll_hooks;
 /* Runs a call whose plan and buffers are set. *consumed: this function owns devcoll and request now. */
 collet_status devcoll_run_request(struct collet_device_collectives *devcolls, struct devcoll *devcoll,
 	struct collet_request *request, const collet_how *how, bool *consumed);
@@ -94,7 +94,7 @@ collet_status devcoll_run_on_stream(struct collet_device_collectives *devcolls, 
 	struct collet_request *request, const struct devcoll_scope *scope);
 /* Frees the calls that streams have passed, but not those of graphs. all: frees every call; nothing runs then. */
 void devcoll_reap(struct collet_device_collectives *devcolls, bool all);
-void devcoll_keep(struct collet_device_collectives *devcolls, struct devcoll *devcoll);
+void devcoll_await_release(struct collet_device_collectives *devcolls, struct devcoll *devcoll);
 
 /* ---- device_collective_buffers.c */
 /* Finds where the buffers are, and stages those that the GPU cannot access. The context of the device communicator is
@@ -103,7 +103,7 @@ collet_status devcoll_find_buffers(
 	struct devcoll *devcoll, const char *function, const struct collet_user_buffer buffers[COLLET_USER_BUFFERS]);
 /* Restricts what is written to the result's blocks. COLLET_ERR_MEMORY. */
 collet_status devcoll_set_parts(
-	struct devcoll *devcoll, size_t element_bytes, uint32_t size, const struct collet_partition *cut);
+	struct devcoll *devcoll, size_t element_bytes, uint32_t size, const struct collet_partition *partition);
 bool devcoll_is_staged(const struct devcoll *devcoll);
 /* Copies now, and waits. */
 collet_status devcoll_copy_in(const struct devcoll *devcoll);

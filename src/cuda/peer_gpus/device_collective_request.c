@@ -214,4 +214,4 @@ static void release_buffers(void *context)
 		sched_yield();
 }
 
-const struct collet_progress_hooks devcoll_hooks = { progress, is_idle, name_awaited, release_buffers };
+const struct collet_progress_hook_ops devcoll_hooks = { progress, is_idle, name_awaited, release_buffers };

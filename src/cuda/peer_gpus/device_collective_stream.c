@@ -75,7 +75,7 @@ void devcoll_reap(struct collet_device_collectives *devcolls, bool all)
 	}
 }
 
-void devcoll_keep(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
+void devcoll_await_release(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
 	devcoll->next = devcolls->unreleased;
 	devcolls->unreleased = devcoll;
@@ -104,10 +104,10 @@ static collet_status enqueue(struct collet_device_collectives *devcolls, struct 
 /* Handles a call that the driver has refused in the middle. The stream may have a part of it. */
 static void enqueue_release(struct devcoll *devcoll, const struct devcoll_scope *scope, collet_status status)
 {
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
 	devcoll->is_leaked = devcoll_enqueue_release(devcoll, scope->target.stream) != COLLET_OK;
-	(void)collet_fail_copy(status, sentence);
+	(void)collet_fail_copy(status, error_text);
 }
 
 collet_status devcoll_run_on_stream(struct collet_device_collectives *devcolls, struct devcoll *devcoll,
@@ -123,7 +123,7 @@ collet_status devcoll_run_on_stream(struct collet_device_collectives *devcolls, 
 	if (status != COLLET_OK && kept && !devcoll->is_captured)
 		enqueue_release(devcoll, scope, status);
 	if (kept)
-		devcoll_keep(devcolls, devcoll);
+		devcoll_await_release(devcolls, devcoll);
 	else
 		devcoll_free(devcoll);
 	collet_engine_lock(engine);

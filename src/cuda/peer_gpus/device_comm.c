@@ -368,8 +368,8 @@ bool collet_device_comm_destroy(struct collet_device_comm *device_comm)
 	if (!device_comm)
 		return true;
 	pthread_mutex_lock(&device_comm->state->engine->end_lock);
-	device_comm->state->abort_word = NULL;
-	device_comm->state->departed_word = NULL;
+	device_comm->state->abort_flag = NULL;
+	device_comm->state->left_ranks = NULL;
 	pthread_mutex_unlock(&device_comm->state->engine->end_lock);
 	collet_device_comm_abort(device_comm);
 	/* Does not disturb captures by other threads of the application. */

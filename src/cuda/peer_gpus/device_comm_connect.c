@@ -81,10 +81,10 @@ static collet_status create_host_flags(struct collet_device_comm *device_comm)
 	if (result == CU_OK) {
 		struct collet_comm_state *state = device_comm->state;
 		pthread_mutex_lock(&state->engine->end_lock);
-		state->abort_word = &device_comm->host_flags->abort;
-		state->departed_word = &device_comm->host_flags->left_ranks;
+		state->abort_flag = &device_comm->host_flags->abort;
+		state->left_ranks = &device_comm->host_flags->left_ranks;
 		if (atomic_load_explicit(&state->end_status, memory_order_relaxed) != COLLET_OK)
-			atomic_store_explicit(state->abort_word, 1, memory_order_relaxed);
+			atomic_store_explicit(state->abort_flag, 1, memory_order_relaxed);
 		pthread_mutex_unlock(&state->engine->end_lock);
 		return COLLET_OK;
 	}

@@ -28,7 +28,7 @@ static size_t file_bytes(const struct collet_shared_gpu *shared_gpu)
 static struct collet_handle_note note_of(const struct collet_shared_gpu *shared_gpu)
 {
 	return (struct collet_handle_note){ .process = peer_info_of(shared_gpu, 0)->process_id,
-		.allocation = shared_gpu->internal.id | UINT64_C(1) << 63 };
+		.allocation = shared_gpu->internal_comm.id | UINT64_C(1) << 63 };
 }
 
 /* ---- The flags' memory ---- */

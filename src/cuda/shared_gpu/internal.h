@@ -78,7 +78,7 @@ struct collet_shared_gpu {
 	uint32_t size, member;
 	uint32_t *members;           /* by member: rank in the communicator */
 	bool is_per_host;
-	struct collet_comm_state internal;
+	struct collet_comm_state internal_comm;
 	struct collet_progress_hook hook;    /* in the communicator's list */
 	const struct collet_shared_gpu_events *events;
 	struct collet_copy_stream *copy_stream; /* the context of all GPU work here */
@@ -119,14 +119,14 @@ collet_status collet_shared_call_post(struct collet_shared_gpu *shared_gpu, stru
 uint32_t collet_shared_call_tag(const struct shared_call *call);
 /* Posts a message to or from a member. Returns NULL if that ended the communicator. */
 struct collet_request *collet_shared_gpu_post_message(
-	struct collet_shared_gpu *shared_gpu, bool sends, uint32_t place, uint32_t tag, void *buffer, size_t bytes);
+	struct collet_shared_gpu *shared_gpu, bool sends, uint32_t member, uint32_t tag, void *buffer, size_t bytes);
 /* True if all messages of the call have been sent or received. */
 bool collet_shared_call_messages_done(const struct collet_shared_gpu *shared_gpu, const struct shared_call *call);
 /* NULL is allowed. */
 void collet_shared_call_free(struct shared_call *call);
 
 /* ---- shared_gpu_progress.c ---- */
-extern const struct collet_progress_hooks collet_shared_gpu_hooks;
+extern const struct collet_progress_hook_ops collet_shared_gpu_hooks;
 
 /* ---- members.c ---- */
 /* Fills in members, size, member, and what they have in common. COLLET_ERR_MEMORY. */

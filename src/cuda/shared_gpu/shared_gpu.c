@@ -13,7 +13,7 @@
 
 static collet_status create_internal(struct collet_shared_gpu *shared_gpu)
 {
-	struct collet_comm_state *internal = &shared_gpu->internal, *state = shared_gpu->state;
+	struct collet_comm_state *internal = &shared_gpu->internal_comm, *state = shared_gpu->state;
 	*internal = (struct collet_comm_state){ .engine = state->engine,
 		.rank = state->rank,
 		.size = state->size,
@@ -39,18 +39,18 @@ static void destroy_internal(struct collet_shared_gpu *shared_gpu)
 	if (!state->internal)
 		return;
 	collet_engine_lock(engine);
-	if (!shared_gpu->internal.torn_down)
-		collet_comm_state_tear_down(&shared_gpu->internal);
+	if (!shared_gpu->internal_comm.torn_down)
+		collet_comm_state_tear_down(&shared_gpu->internal_comm);
 	for (struct collet_comm_state **at = &engine->all_states; *at; at = &(*at)->next_in_all) {
-		if (*at == &shared_gpu->internal) {
-			*at = shared_gpu->internal.next_in_all;
+		if (*at == &shared_gpu->internal_comm) {
+			*at = shared_gpu->internal_comm.next_in_all;
 			break;
 		}
 	}
 	collet_comm_state_remove_hook(state, &shared_gpu->hook);
 	state->internal = NULL;
 	collet_engine_unlock(engine);
-	collet_comm_state_deinit(&shared_gpu->internal);
+	collet_comm_state_deinit(&shared_gpu->internal_comm);
 }
 
 collet_status collet_shared_gpu_create(struct collet_shared_gpu **made, struct collet_device *device,
@@ -139,8 +139,8 @@ void collet_shared_gpu_atfork_child(struct collet_shared_gpu *shared_gpu)
 	if (!shared_gpu)
 		return;
 	collet_comm_state_remove_hook(shared_gpu->state, &shared_gpu->hook);
-	collet_connections_atfork_child(&shared_gpu->internal);
-	collet_comm_state_deinit(&shared_gpu->internal);
+	collet_connections_atfork_child(&shared_gpu->internal_comm);
+	collet_comm_state_deinit(&shared_gpu->internal_comm);
 	collet_completion_flags_atfork_child(&shared_gpu->completion_flags);
 	free_memory(shared_gpu);
 }

@@ -13,7 +13,7 @@ struct collet_request *collet_shared_gpu_post_message(
 	struct collet_shared_gpu *shared_gpu, bool sends, uint32_t member, uint32_t tag, void *buffer, size_t bytes)
 {
 	struct collet_request *request;
-	collet_status status = collet_request_acquire(&shared_gpu->internal, &request);
+	collet_status status = collet_request_acquire(&shared_gpu->internal_comm, &request);
 	if (status == COLLET_OK) {
 		request->is_p2p = true;
 		request->plan_key.algorithm = 0;

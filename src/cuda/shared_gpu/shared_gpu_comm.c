@@ -97,13 +97,13 @@ collet_status collet_comm_make_shared_gpu(collet_comm *comm)
 bool collet_request_is_for_leader(const collet_comm *comm, const struct collet_request *request)
 {
 	const struct collet_call *call = &request->call;
-	const struct collet_path_query way = { .collective = (enum collet_collective)call->collective,
+	const struct collet_path_query query = { .collective = (enum collet_collective)call->collective,
 		.op = call->op == UINT8_MAX ? COLLET_OP_COUNT : (collet_op)call->op,
 		.dtype = (collet_dtype)call->dtype,
 		.shape = &request->shape,
 		.program = request->program,
 		.algorithm_named = request->algorithm_named };
-	return !comm->has_gpu_leaders || collet_path_uses_leaders(&way);
+	return !comm->has_gpu_leaders || collet_path_uses_leaders(&query);
 }
 
 bool collet_call_may_share_gpu(const collet_comm *comm, const struct collet_call_arguments *call)
@@ -111,5 +111,5 @@ bool collet_call_may_share_gpu(const collet_comm *comm, const struct collet_call
 	if (comm->has_gpu_leaders && !collet_program_inter_host(call->collective))
 		return false;
 	return comm->gpu->shared_gpu && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
-	       (call->count || call->input);
+	       (call->count || call->input_partition);
 }

@@ -150,7 +150,7 @@ static bool round_is_complete(void *context)
 	const struct connect_test *test = context;
 	return test->call->state == CALL_COMPLETE ||
 	       atomic_load_explicit(&test->shared_gpu->state->end_status, memory_order_acquire) != COLLET_OK ||
-	       atomic_load_explicit(&test->shared_gpu->internal.end_status, memory_order_acquire) != COLLET_OK;
+	       atomic_load_explicit(&test->shared_gpu->internal_comm.end_status, memory_order_acquire) != COLLET_OK;
 }
 
 static collet_status ended_status(const struct collet_shared_gpu *shared_gpu)
@@ -158,10 +158,10 @@ static collet_status ended_status(const struct collet_shared_gpu *shared_gpu)
 	const struct collet_comm_state *state = shared_gpu->state;
 	int status = atomic_load_explicit(&state->end_status, memory_order_acquire);
 	if (status == COLLET_OK) {
-		state = &shared_gpu->internal;
+		state = &shared_gpu->internal_comm;
 		status = atomic_load_explicit(&state->end_status, memory_order_acquire);
 	}
-	return status == COLLET_OK ? COLLET_OK : collet_fail_copy((enum collet_status)status, state->sentence);
+	return status == COLLET_OK ? COLLET_OK : collet_fail_copy((enum collet_status)status, state->error_text);
 }
 
 /* Runs one call. *passed: no rank found an error and, with buffers, the leader has done its launch. */

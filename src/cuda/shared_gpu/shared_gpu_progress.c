@@ -35,7 +35,7 @@ static void complete_call(struct collet_shared_gpu *shared_gpu, struct shared_ca
 		return;
 	if (!call->decision.is_staged) {
 		request->offloaded = true;
-		request->stream_ordered = call->decision.is_gpu_signaled;
+		request->signals_stream = call->decision.is_gpu_signaled;
 		shared_gpu->events->done(request);
 	} else if (shared_gpu->events->stage(request, &call->buffers) != COLLET_OK) {
 		/* The other ranks continue without this one. */
@@ -92,9 +92,11 @@ static bool progress(struct collet_comm_state *state, void *context)
 	bool has_progressed = false, may_continue = true;
 	collet_completion_flags_reap(shared_gpu);
 	while (shared_gpu->first && may_continue && !has_ended(state)) {
-		if (has_ended(&shared_gpu->internal)) {
-			const int status = atomic_load_explicit(&shared_gpu->internal.end_status, memory_order_relaxed);
-			collet_comm_state_end(state, (enum collet_status)status, true, shared_gpu->internal.sentence);
+		if (has_ended(&shared_gpu->internal_comm)) {
+			const int status =
+				atomic_load_explicit(&shared_gpu->internal_comm.end_status, memory_order_relaxed);
+			collet_comm_state_end(
+				state, (enum collet_status)status, true, shared_gpu->internal_comm.error_text);
 			return true;
 		}
 		may_continue = advance_call(shared_gpu, shared_gpu->first);
@@ -137,4 +139,4 @@ static bool name_awaited(const void *context, const struct collet_request *reque
 	return true;
 }
 
-const struct collet_progress_hooks collet_shared_gpu_hooks = { progress, is_idle, name_awaited };
+const struct collet_progress_hook_ops collet_shared_gpu_hooks = { progress, is_idle, name_awaited };

@@ -63,10 +63,10 @@ static const struct collet_staging_method *find_method(
 	const struct collet_staging_transfer *transfer, const struct collet_staging_method *declined)
 {
 	bool asks = !declined;
-	for (size_t c = 0; c < sizeof(staging_methods) / sizeof(staging_methods[0]); c++) {
-		if (asks && staging_methods[c]->supports(transfer))
-			return staging_methods[c];
-		asks = asks || staging_methods[c] == declined;
+	for (size_t i = 0; i < sizeof(staging_methods) / sizeof(staging_methods[0]); i++) {
+		if (asks && staging_methods[i]->supports(transfer))
+			return staging_methods[i];
+		asks = asks || staging_methods[i] == declined;
 	}
 	return NULL;
 }

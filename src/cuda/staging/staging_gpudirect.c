@@ -133,15 +133,15 @@ static collet_status issue(struct collet_staging_gpudirect *gpudirect, struct di
 
 /* Polls and enqueues copies of one direction. *passed is the number of items whose copies have completed. */
 static collet_status progress_direction(
-	struct collet_staging_gpudirect *gpudirect, struct direction *direction, uint32_t *passed)
+	struct collet_staging_gpudirect *gpudirect, struct direction *direction, uint32_t *completed)
 {
 	const struct collet_cuda *cuda = &gpudirect->context->gpu->cuda;
-	*passed = 0;
+	*completed = 0;
 	collet_status status = collet_copy_queue_acquire_current(
 		&gpudirect->context->gpu->copy_streams, gpudirect->copy_stream, &direction->queue);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copy_queue_poll(cuda, direction->queue, what[direction - gpudirect->directions], passed);
+	status = collet_copy_queue_poll(cuda, direction->queue, what[direction - gpudirect->directions], completed);
 	if (status == COLLET_OK)
 		status = issue(gpudirect, direction);
 	collet_copy_queue_pop_context(cuda, direction->queue);
@@ -156,10 +156,10 @@ static bool advance(struct collet_pipeline *pipeline)
 	collet_status status = COLLET_OK;
 	for (int w = 0; w < DIRECTIONS && status == COLLET_OK; w++) {
 		struct direction *direction = &gpudirect->directions[w];
-		uint32_t passed = 0;
+		uint32_t completed = 0;
 		if (direction->first)
-			status = progress_direction(gpudirect, direction, &passed);
-		for (; passed > 0; passed--) {
+			status = progress_direction(gpudirect, direction, &completed);
+		for (; completed > 0; completed--) {
 			struct collet_work_item *item = direction->first;
 			direction->first = item->next_copy;
 			collet_gdr_copied(item);

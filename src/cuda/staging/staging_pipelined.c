@@ -82,17 +82,17 @@ static bool is_busy(const struct direction *direction, uint32_t count)
 
 /* Polls copies and enqueues cells while there is room. */
 static collet_status progress_direction(struct collet_staging_pipelined *pipelined, struct direction *direction,
-	const uint32_t *cells, uint32_t count, uint32_t *passed)
+	const uint32_t *cells, uint32_t count, uint32_t *completed)
 {
 	const struct collet_cuda *cuda = &pipelined->context->gpu->cuda;
-	*passed = 0;
+	*completed = 0;
 	if (!is_busy(direction, count))
 		return COLLET_OK;
 	collet_status status = collet_copy_queue_acquire_current(
 		&pipelined->context->gpu->copy_streams, direction->copy_stream, &direction->queue);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copy_queue_poll(cuda, direction->queue, direction->what, passed);
+	status = collet_copy_queue_poll(cuda, direction->queue, direction->what, completed);
 	while (status == COLLET_OK && direction->issued_count < count && collet_copy_queue_has_room(direction->queue)) {
 		const uint32_t cell = cells[direction->issued_count];
 		status = direction == &pipelined->in ? copy_in_cell(pipelined, cell) : copy_out_cell(pipelined, cell);
@@ -111,27 +111,27 @@ static bool advance(struct collet_pipeline *pipeline)
 {
 	struct collet_staging_pipelined *pipelined = (struct collet_staging_pipelined *)(void *)((char *)pipeline -
 		offsetof(struct collet_staging_pipelined, pipeline));
-	uint32_t arrived, taken = 0;
+	uint32_t copied_in, copied_out = 0;
 	if (!pipeline->copied_in_count && !pipeline->copied_out_count && !pipeline->needs_polling)
 		pipelined->in.issued_count = pipelined->out.issued_count = 0; /* it has been started, perhaps not for
 		                                                                 the first time */
 	collet_status status = progress_direction(
-		pipelined, &pipelined->in, pipeline->copy_in_order, pipeline->copy_in_count, &arrived);
+		pipelined, &pipelined->in, pipeline->copy_in_order, pipeline->copy_in_count, &copied_in);
 	if (status == COLLET_OK)
 		status = progress_direction(
-			pipelined, &pipelined->out, pipeline->copy_out_order, pipeline->copy_out_ready, &taken);
+			pipelined, &pipelined->out, pipeline->copy_out_order, pipeline->copy_out_ready, &copied_out);
 	pipeline->needs_polling =
 		is_busy(&pipelined->in, pipeline->copy_in_count) || is_busy(&pipelined->out, pipeline->copy_out_ready);
-	for (uint32_t i = 0; i < arrived; i++)
+	for (uint32_t i = 0; i < copied_in; i++)
 		collet_pipeline_copied_in(pipeline);
-	for (uint32_t i = 0; i < taken; i++)
+	for (uint32_t i = 0; i < copied_out; i++)
 		collet_pipeline_copied_out(pipeline);
-	if (pipelined->hooks.context && (arrived || taken) && collet_pipeline_is_complete(pipeline))
+	if (pipelined->hooks.context && (copied_in || copied_out) && collet_pipeline_is_complete(pipeline))
 		pipelined->hooks.complete(pipelined->hooks.context);
 	/* Other ranks are in the middle of the call, so the communicator ends. */
 	if (status != COLLET_OK)
 		collet_comm_state_end(pipeline->request->state, status, true, collet_last_error());
-	return arrived || taken;
+	return copied_in || copied_out;
 }
 
 /* ---- Making and freeing ---- */
@@ -177,13 +177,13 @@ static bool free_pipelined(struct collet_staging_handle *handle)
 {
 	struct collet_staging_pipelined *pipelined = pipelined_of(handle);
 	assert(!pipelined->pipeline.request);
-	const bool brought = close_direction(pipelined, &pipelined->in),
-		   taken = close_direction(pipelined, &pipelined->out);
+	const bool copied_in = close_direction(pipelined, &pipelined->in),
+		   copied_out = close_direction(pipelined, &pipelined->out);
 	if (pipelined->hooks.context)
 		pipelined->hooks.free(pipelined->hooks.context);
 	collet_pipeline_deinit(&pipelined->pipeline);
 	free(pipelined);
-	return brought && taken;
+	return copied_in && copied_out;
 }
 
 static collet_status make_of(struct collet_context *context, const struct collet_gpu_staging_buffer *in,

@@ -65,10 +65,10 @@ collet_status collet_stream_call_new(
 			offsetof(struct collet_stream_flags, released);
 		block->used++;
 	}
-	const cu_pointer passed = made->released;
+	const cu_pointer released = made->released;
 	*made = (struct collet_stream_call){ .streams = streams, .copy_stream = copy_stream, .flags = made->flags,
-		.done_flag = &made->flags->done, .done = passed - offsetof(struct collet_stream_flags, released),
-		.released = passed };
+		.done_flag = &made->flags->done, .done = released - offsetof(struct collet_stream_flags, released),
+		.released = released };
 	atomic_store_explicit(&made->flags->done, 0, memory_order_relaxed);
 	atomic_store_explicit(&made->flags->released, 1, memory_order_relaxed);
 	*call = made;
@@ -95,7 +95,7 @@ void collet_stream_call_free(struct collet_stream_call *call)
 
 void collet_streams_reap(struct collet_streams *streams)
 {
-	struct collet_stream_call *passed = NULL;
+	struct collet_stream_call *released = NULL;
 	pthread_mutex_lock(&streams->lock);
 	for (struct collet_stream_call **at = &streams->unreleased; *at;) {
 		struct collet_stream_call *call = *at;
@@ -105,18 +105,18 @@ void collet_streams_reap(struct collet_streams *streams)
 			continue;
 		}
 		*at = call->next;
-		call->next = passed;
-		passed = call;
+		call->next = released;
+		released = call;
 	}
 	pthread_mutex_unlock(&streams->lock);
-	for (struct collet_stream_call *call = passed, *next; call; call = next) {
+	for (struct collet_stream_call *call = released, *next; call; call = next) {
 		next = call->next;
 		collet_stream_call_free(call);
 		streams->unreleased_count--;
 	}
-	if (streams->has_ipc_hold && !streams->unreleased_count && !streams->captured) {
+	if (streams->has_eviction_pause && !streams->unreleased_count && !streams->captured) {
 		collet_ipc_cache_resume_eviction(&streams->comm->context->gpu->device.ipc_cache);
-		streams->has_ipc_hold = false;
+		streams->has_eviction_pause = false;
 	}
 }
 
@@ -221,9 +221,9 @@ static void enqueue_release(const struct stream_scope *scope, struct collet_stre
 static collet_status enqueue(const struct stream_scope *scope, struct collet_stream_call *call)
 {
 	struct collet_streams *streams = call->streams;
-	if (!streams->has_ipc_hold)
+	if (!streams->has_eviction_pause)
 		collet_ipc_cache_pause_eviction(&streams->comm->context->gpu->device.ipc_cache);
-	streams->has_ipc_hold = true;
+	streams->has_eviction_pause = true;
 	collet_status status = collet_stream_call_add(call);
 	if (status != COLLET_OK) {
 		collet_stream_call_free(call);

@@ -61,10 +61,10 @@ void collet_streams_poll_completions(struct collet_streams *streams, bool ended)
 	collet_shared_gpu_check_fault(streams->comm->gpu->shared_gpu);
 	if (!function)
 		return;
-	char sentence[256];
-	snprintf(sentence, sizeof(sentence),
+	char error_text[256];
+	snprintf(error_text, sizeof(error_text),
 		"%s timed out: all ranks' streams have come to it, and the GPU that they share has been given it and "
 		"has not done it; is something else running there that does not end?",
 		function);
-	collet_comm_state_end(&streams->comm->state, COLLET_ERR_TIMEOUT, true, sentence);
+	collet_comm_state_end(&streams->comm->state, COLLET_ERR_TIMEOUT, true, error_text);
 }

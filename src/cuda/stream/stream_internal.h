@@ -96,7 +96,7 @@ struct collet_streams {
 
 	/* Of the thread inside the communicator. */
 	size_t unreleased_count; /* calls, not of graphs, that streams may still use */
-	bool has_ipc_hold;       /* evictions from the IPC cache are paused (cuda/driver/ipc.h) */
+	bool has_eviction_pause; /* evictions from the IPC cache are paused (cuda/driver/ipc.h) */
 	struct collet_stream_call *free;
 	struct collet_stream_flags_block *blocks;
 };

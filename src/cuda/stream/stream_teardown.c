@@ -116,7 +116,7 @@ static bool some_are_leaked(struct collet_streams *streams)
 static void free_streams(struct collet_streams *streams)
 {
 	struct collet_pinned_pool *pool = &streams->comm->context->gpu->pinned;
-	if (streams->has_ipc_hold)
+	if (streams->has_eviction_pause)
 		collet_ipc_cache_resume_eviction(&streams->comm->context->gpu->device.ipc_cache);
 	for (struct collet_captured_calls *captured = streams->captured, *next; captured; captured = next) {
 		next = captured->next;

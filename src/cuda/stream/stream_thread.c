@@ -124,7 +124,7 @@ static void start_rung(struct collet_streams *streams)
 /* Ends the communicator for a failed call. Other ranks hear also of a call that was torn down with it. */
 static void end_for_call(struct collet_comm_state *state, const struct collet_request *request, collet_status status)
 {
-	char call[160], sentence[256];
+	char call[160], error_text[256];
 	const bool destroyed = state->torn_down &&
 		atomic_load_explicit(&state->end_status, memory_order_acquire) == COLLET_OK;
 	if (!destroyed) {
@@ -132,9 +132,9 @@ static void end_for_call(struct collet_comm_state *state, const struct collet_re
 		return;
 	}
 	collet_request_describe(request, call, sizeof(call));
-	snprintf(sentence, sizeof(sentence),
+	snprintf(error_text, sizeof(error_text),
 		"collet_comm_destroy: its stream had come to %s, which was not over; synchronize streams before", call);
-	collet_comm_state_end(state, status, true, sentence);
+	collet_comm_state_end(state, status, true, error_text);
 }
 
 /* Takes a call that has ended from the list. Under the engine's lock, which it releases while it copies. */
@@ -156,7 +156,7 @@ static void complete(struct collet_streams *streams, struct collet_stream_call *
 	/* Nobody waits for the call's status, so an error becomes the communicator's. */
 	if (status != COLLET_OK)
 		end_for_call(&streams->comm->state, call->request, status);
-	else if (call->request->stream_ordered)
+	else if (call->request->signals_stream)
 		collet_stream_call_await_gpu(call);
 	*at = call->next;
 	call->is_active = false;
@@ -180,17 +180,17 @@ static bool complete_ended(struct collet_streams *streams)
 }
 
 /* Under the engine's lock. */
-static void end_if_deferred(struct collet_streams *streams)
+static void end_if_order_timed_out(struct collet_streams *streams)
 {
 	const int64_t now = streams->deferred_until ? collet_clock_ns() : 0;
 	if (!streams->deferred_until || now < streams->deferred_until)
 		return;
-	char sentence[256];
-	snprintf(sentence, sizeof(sentence),
+	char error_text[256];
+	snprintf(error_text, sizeof(error_text),
 		"%s timed out: its stream has come to it, but another stream has not come to a call that was made "
 		"before it, or is captured before it; calls of a communicator start in order",
 		streams->deferred_function);
-	collet_comm_state_end(&streams->comm->state, COLLET_ERR_TIMEOUT, true, sentence);
+	collet_comm_state_end(&streams->comm->state, COLLET_ERR_TIMEOUT, true, error_text);
 }
 
 /* Under the engine's lock. */
@@ -215,8 +215,8 @@ static void sleep_until_rung(struct collet_streams *streams)
 	if (atomic_load_explicit(&streams->doorbells, memory_order_seq_cst) != streams->doorbells_seen ||
 		atomic_load_explicit(&streams->is_stopping, memory_order_seq_cst))
 		return;
-	const int held = streams->deferred_until ? collet_deadline_ms(streams->deferred_until, POLL_MS) : -1;
-	const int limit = streams->next_poll_ns ? collet_deadline_ms(streams->next_poll_ns, POLL_MS) : held;
+	const int deferred_ms = streams->deferred_until ? collet_deadline_ms(streams->deferred_until, POLL_MS) : -1;
+	const int limit = streams->next_poll_ns ? collet_deadline_ms(streams->next_poll_ns, POLL_MS) : deferred_ms;
 	(void)poll(&ring, 1, limit);
 	const ssize_t got = read(streams->doorbell_fd, &ignored, sizeof(ignored));
 	(void)got; /* EAGAIN: the poll has timed out */
@@ -234,7 +234,7 @@ static void *run(void *context)
 		do
 			start_rung(streams);
 		while (complete_ended(streams));
-		end_if_deferred(streams);
+		end_if_order_timed_out(streams);
 		if (streams->next_poll_ns && (has_ended(streams) || collet_streams_poll_is_due(streams)))
 			collet_streams_poll_completions(streams, has_ended(streams));
 		collet_engine_unlock(streams->engine);
@@ -280,11 +280,11 @@ collet_status collet_streams_wait_started(collet_comm *comm, const char *functio
 	collet_engine_wait(streams->engine, may_continue, &until);
 	atomic_fetch_sub_explicit(&streams->waiter_count, 1, memory_order_seq_cst);
 	if (!all_started(streams) && atomic_load_explicit(&comm->state.end_status, memory_order_acquire) == COLLET_OK) {
-		char sentence[256];
-		snprintf(sentence, sizeof(sentence),
+		char error_text[256];
+		snprintf(error_text, sizeof(error_text),
 			"%s timed out: it comes after calls on streams, and %u of their streams have not come to them",
 			function, atomic_load_explicit(&streams->unstarted_count, memory_order_relaxed));
-		collet_comm_state_end(&comm->state, COLLET_ERR_TIMEOUT, true, sentence);
+		collet_comm_state_end(&comm->state, COLLET_ERR_TIMEOUT, true, error_text);
 	}
 	return collet_comm_ended(comm);
 }

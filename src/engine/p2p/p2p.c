@@ -37,10 +37,10 @@ static void fail_peer(struct collet_comm_state *state, uint32_t rank, collet_sta
 	/* A peer without waiters may have left in order. */
 	if (status == COLLET_ERR_PEER_LOST && !state->p2p->peers[rank].waiter_count)
 		return;
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "point to point with rank %u: %s", rank, collet_last_error());
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "point to point with rank %u: %s", rank, collet_last_error());
 	pthread_mutex_lock(&state->engine->connections_lock);
-	collet_mismatch_suspect_loss(state, rank, status, sentence);
+	collet_mismatch_suspect_loss(state, rank, status, error_text);
 	pthread_mutex_unlock(&state->engine->connections_lock);
 }
 

@@ -267,7 +267,7 @@ static bool is_host_silent(struct tcp_endpoint *tcp)
  * failed. */
 static bool watch(struct tcp_endpoint *tcp)
 {
-	tcp->unslept_count = 0;
+	tcp->messages_since_arm = 0;
 	if (tcp->is_watched)
 		return true;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = &tcp->endpoint };
@@ -303,7 +303,7 @@ static bool arm(struct collet_endpoint *endpoint)
 	}
 	if (!watch(tcp))
 		return false;
-	collet_tcp_delayed_ack_starved(tcp, true);
+	collet_tcp_delayed_ack_empty_read(tcp, true);
 	struct pollfd ready = { .fd = tcp->socket };
 	if (tcp->receives.first || is_peeking)
 		ready.events |= POLLIN | POLLRDHUP;

@@ -38,7 +38,7 @@ static void set_nagle(struct tcp_endpoint *tcp, bool has_nagle)
 	set_option(tcp, TCP_NODELAY, !has_nagle);
 }
 
-void collet_tcp_delayed_ack_judge(struct tcp_endpoint *tcp, uint64_t bytes)
+void collet_tcp_delayed_ack_update(struct tcp_endpoint *tcp, uint64_t bytes)
 {
 	if (!tcp->is_local)
 		return;
@@ -76,7 +76,7 @@ void collet_tcp_delayed_ack_sent(struct tcp_endpoint *tcp)
 	tcp->is_burst_announced = tcp->is_burst;
 }
 
-void collet_tcp_delayed_ack_starved(struct tcp_endpoint *tcp, bool sleeping)
+void collet_tcp_delayed_ack_empty_read(struct tcp_endpoint *tcp, bool sleeping)
 {
 	if (!tcp->is_peer_burst || !tcp->has_unacked || (++tcp->empty_reads < TCP_EMPTY_READS && !sleeping))
 		return;

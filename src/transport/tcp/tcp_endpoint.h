@@ -78,7 +78,7 @@ struct tcp_endpoint {
 	int64_t host_checked_ns;          /* when the peer's host was last checked for silence */
 	bool is_watched;                  /* in the epoll set */
 	bool is_armed;                    /* the rank may sleep and rely on the epoll set */
-	uint32_t unslept_count;           /* messages received since the last arm(), while in the epoll set */
+	uint32_t messages_since_arm;      /* messages received since the last arm(), while in the epoll set */
 
 	const struct collet_wake *wake;   /* this rank's. For this and the following fields see tcp_delayed_ack.c */
 	bool is_local;                    /* the peer is on this host */
@@ -120,7 +120,7 @@ uint32_t collet_tcp_lose_peer(struct tcp_endpoint *tcp, const char *doing, int e
 
 /* Decides whether this rank, as sender, is in a burst. Called before the first byte of a message is sent, with its
  * size. */
-void collet_tcp_delayed_ack_judge(struct tcp_endpoint *tcp, uint64_t bytes);
+void collet_tcp_delayed_ack_update(struct tcp_endpoint *tcp, uint64_t bytes);
 /* Ends the burst, because this end waits for the peer or is about to close: the kernel holds nothing back. */
 void collet_tcp_delayed_ack_reset(struct tcp_endpoint *tcp);
 /* Notes that bytes have come. */
@@ -128,7 +128,7 @@ void collet_tcp_delayed_ack_received(struct tcp_endpoint *tcp);
 /* Notes that bytes were sent, with an acknowledgement of what has come. */
 void collet_tcp_delayed_ack_sent(struct tcp_endpoint *tcp);
 /* Notes an empty read, and asks the peer's kernel for what it may hold back. sleeping: the rank is about to sleep. */
-void collet_tcp_delayed_ack_starved(struct tcp_endpoint *tcp, bool sleeping);
+void collet_tcp_delayed_ack_empty_read(struct tcp_endpoint *tcp, bool sleeping);
 
 /* Removes the endpoint from the epoll set, if it is in it. Nobody may be asleep and rely on it. */
 void collet_tcp_unwatch(struct tcp_endpoint *tcp);

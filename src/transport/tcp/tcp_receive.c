@@ -92,7 +92,7 @@ static void complete_first(struct tcp_endpoint *tcp)
 	tcp->endpoint.stats.messages_received++;
 	receive->view = receive->data;
 	collet_transfer_queue_complete(&tcp->receives, &tcp->endpoint, COLLET_OK);
-	if (tcp->is_watched && ++tcp->unslept_count >= TCP_UNWATCH_AFTER && !tcp->is_armed)
+	if (tcp->is_watched && ++tcp->messages_since_arm >= TCP_UNWATCH_AFTER && !tcp->is_armed)
 		collet_tcp_unwatch(tcp);
 }
 
@@ -169,7 +169,7 @@ static size_t read_some(struct tcp_endpoint *tcp, bool *is_full, uint32_t *compl
 		if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
 			*completed += collet_tcp_lose_peer(tcp, "receiving", bytes == 0 ? 0 : errno);
 		else
-			collet_tcp_delayed_ack_starved(tcp, false);
+			collet_tcp_delayed_ack_empty_read(tcp, false);
 		return 0;
 	}
 	collet_tcp_delayed_ack_received(tcp);

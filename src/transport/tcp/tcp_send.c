@@ -125,7 +125,7 @@ uint32_t collet_tcp_send(struct tcp_endpoint *tcp)
 	for (size_t moved = 0; tcp->sends.first && moved < TCP_PROGRESS_BYTES;) {
 		struct batch batch;
 		if (tcp->sent_bytes == 0)
-			collet_tcp_delayed_ack_judge(tcp, tcp->sends.first->message.bytes);
+			collet_tcp_delayed_ack_update(tcp, tcp->sends.first->message.bytes);
 		gather(tcp, &batch);
 		tcp->endpoint.stats.system_calls++;
 		const ssize_t written = write_batch(tcp->socket, &batch);
