@@ -222,6 +222,29 @@ uint64_t bench_iterations_for(double seconds, uint64_t iterations, int64_t elaps
 	return fit < 1 ? 1 : fit > BENCH_ITERATIONS_MAX ? BENCH_ITERATIONS_MAX : (uint64_t)fit;
 }
 
+struct bench_calibration bench_calibration_begin(double seconds)
+{
+	return (struct bench_calibration){ .seconds = seconds, .batch = 1 };
+}
+
+uint64_t bench_calibration_next(struct bench_calibration *c, int64_t elapsed_ns)
+{
+	c->calls += c->batch;
+	c->spent_ns += elapsed_ns;
+	const bool again = c->enough;
+	const bool settled = c->calls >= BENCH_FIRST_CALLS || (double)c->spent_ns >= c->seconds * 1e9;
+	c->enough = (double)elapsed_ns >= c->seconds * 1e8 || c->batch >= BENCH_ITERATIONS_MAX;
+	if (c->enough && again && settled)
+		return bench_iterations_for(c->seconds, c->batch, elapsed_ns);
+	c->batch *= c->enough ? 1 : 2;
+	return 0;
+}
+
+uint64_t bench_warm_iterations(uint64_t iterations)
+{
+	return 1 + iterations / 20;
+}
+
 static int by_value(const void *a, const void *b)
 {
 	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;

@@ -86,9 +86,26 @@ int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct benc
 /* Back to back with a clock read between two calls. */
 int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_samples *samples);
 
-enum { BENCH_ITERATIONS_MAX = 10000000 };
+enum { BENCH_ITERATIONS_MAX = 10000000, BENCH_FIRST_CALLS = 128 };
 /* Returns how many calls fit into so many seconds, if `iterations` of them took elapsed_ns. */
 uint64_t bench_iterations_for(double seconds, uint64_t iterations, int64_t elapsed_ns);
+
+/* Warms up, and finds out how many calls fill the time. Batches double until one takes a tenth of the time; the last
+ * one is repeated. A library's first calls open connections and try protocols, so there are BENCH_FIRST_CALLS at
+ * least, or as many as fit into the time. */
+struct bench_calibration {
+	double seconds;     /* of the timed calls */
+	uint64_t batch;     /* calls of the next batch */
+	uint64_t calls;     /* of all batches so far, and their time: */
+	int64_t spent_ns;
+	bool enough;        /* the last batch took a tenth of the time */
+};
+
+struct bench_calibration bench_calibration_begin(double seconds);
+/* Takes the time of a batch on the slowest rank. Returns how many calls fill the time; 0: run the next batch. */
+uint64_t bench_calibration_next(struct bench_calibration *calibration, int64_t elapsed_ns);
+/* Returns how many untimed calls go right before a timed batch. They fill the caches again. */
+uint64_t bench_warm_iterations(uint64_t iterations);
 
 /* Sorts the sample; the value that part of it (0..1) does not exceed. 0 for none. */
 int64_t bench_percentile(struct bench_samples *samples, double part);

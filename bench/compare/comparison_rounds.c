@@ -58,31 +58,26 @@ static struct bench_command command_for(const struct comparison *all, size_t at,
 	return command;
 }
 
-/* Doubles a batch until it takes a tenth of the time, twice. The first batches open connections and wake ranks,
- * which takes as long as thousands of small calls. Returns false if the library drops out, at this size or for good. */
+/* Returns false if the library drops out, at this size or for good. */
 static bool calibrate(struct comparison *all, size_t at, uint64_t count)
 {
 	struct cell *cell = &all->cells[at];
 	const struct bench_mode *mode = &all->options->mode;
 	struct bench_command command = command_for(all, at, BENCH_BATCH, count);
+	struct bench_calibration calibration = bench_calibration_begin(mode->seconds);
 	struct bench_reply reply;
-	bool again = false;
-	for (command.iterations = 1;;) {
+	for (cell->iterations = 0; cell->iterations == 0;) {
+		command.iterations = calibration.batch;
 		if (!order(all, at, &command, mode->seconds, &reply))
 			return false;
 		if (at > 0 && (double)reply.elapsed_ns > call_seconds * 1e9 * (double)command.iterations) {
 			drop(all, at, "a call takes longer than 2 s");
 			return false;
 		}
-		const bool enough = (double)reply.elapsed_ns >= mode->seconds * 1e8
-			|| command.iterations >= BENCH_ITERATIONS_MAX;
-		if (enough && again)
-			break;
-		again = enough;
-		command.iterations *= enough ? 1 : 2;
+		cell->iterations = bench_calibration_next(&calibration, reply.elapsed_ns);
 	}
-	cell->iterations = mode->iterations > 0 ? mode->iterations
-		: bench_iterations_for(mode->seconds, command.iterations, reply.elapsed_ns);
+	if (mode->iterations > 0)
+		cell->iterations = mode->iterations;
 	return true;
 }
 
@@ -145,8 +140,7 @@ static bool try_once(struct comparison *all, size_t at, uint64_t count, struct t
 	struct bench_load_mark before, after;
 	struct bench_reply reply;
 	command.iterations = cell->iterations;
-	/* The others have been at the caches since: they are filled again, outside the time. */
-	command.warm_iterations = 1 + cell->iterations / 20;
+	command.warm_iterations = bench_warm_iterations(cell->iterations);
 	const double flag_ns = bench_core_latency_ns();
 	bench_load_read(&before, c->rank_pids, c->ranks);
 	if (!order(all, at, &command, all->options->mode.seconds, &reply))

@@ -1,6 +1,5 @@
-/* Measures each size: allocate, check, find out how many calls fit into the time, time them, sample single calls,
- * check again. All ranks must make equally many calls, so rank 0 decides the numbers and broadcasts them by collet
- * itself. */
+/* Measures each size: allocate, check, warm up, time calls back to back, sample single calls, check again. All ranks
+ * must make equally many calls, so they agree on the slowest one's times by collet itself. */
 #include "measure.h"
 
 #include <stdlib.h>
@@ -74,27 +73,22 @@ static int run_checked(struct session *s, struct bench_run *run, uint64_t *wrong
 
 /* ---- A size ---- */
 
-/* Doubles a batch until it takes a tenth of the time on the slowest rank, twice; the first batches open connections.
- * *iterations then fill the time. The calls are the warm-up as well. */
+/* *iterations fill the time on the slowest rank. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterations)
 {
-	const double seconds = s->options->mode.seconds;
-	uint64_t batch = 1, elapsed[1];
-	for (bool again = false;;) {
+	struct bench_calibration calibration = bench_calibration_begin(s->options->mode.seconds);
+	for (*iterations = 0; *iterations == 0;) {
 		struct bench_times times;
-		if (run_batch(s, run, batch, &times))
+		uint64_t elapsed[1];
+		if (run_batch(s, run, calibration.batch, &times))
 			return 1;
 		const uint64_t mine[1] = { (uint64_t)times.elapsed_ns };
 		if (agree(s, mine, elapsed, 1, COLLET_MAX))
 			return complain("agreeing on the time");
-		const bool enough = (double)elapsed[0] >= seconds * 1e8 || batch >= BENCH_ITERATIONS_MAX;
-		if (enough && again)
-			break;
-		again = enough;
-		batch *= enough ? 1 : 2;
+		*iterations = bench_calibration_next(&calibration, (int64_t)elapsed[0]);
 	}
-	*iterations = s->options->mode.iterations > 0 ? s->options->mode.iterations
-		: bench_iterations_for(seconds, batch, (int64_t)elapsed[0]);
+	if (s->options->mode.iterations > 0)
+		*iterations = s->options->mode.iterations;
 	return 0;
 }
 
@@ -125,7 +119,8 @@ struct numbers {
 static int run_size(struct session *s, struct bench_run *run, struct numbers *mine, uint64_t *iterations)
 {
 	struct bench_times times;
-	if (check(s, run, &mine->wrong) || calibrate(s, run, iterations))
+	if (check(s, run, &mine->wrong) || calibrate(s, run, iterations)
+		|| run_batch(s, run, bench_warm_iterations(*iterations), &times))
 		return 1;
 	if (s->options->mode.sync ? bench_run_synced_batch(run, *iterations, &times) && complain("timed calls")
 		: run_batch(s, run, *iterations, &times))

@@ -111,6 +111,39 @@ static void a_failing_call_ends_the_loop(void **state)
 	bench_run_deinit(&run);
 }
 
+/* Of the first calls, some are slow, as connections are opened and protocols tried. */
+static void the_first_calls_are_not_timed(void **state)
+{
+	static const struct {
+		const char *what;
+		double seconds;
+		int64_t slow_ns, each_ns;
+		uint64_t slow_calls;
+		uint64_t least_calls, iterations;   /* untimed, timed */
+	} rows[] = {
+		{ "a short message", 0.1, 20000, 250, 2, 80000, 400000 },
+		{ "trials of 64 calls", 0.04, 300000, 70000, 64, 128, 571 },
+		{ "one slow call is as long as a batch", 0.01, 1300000, 70000, 1, 128, 142 },
+		{ "the time is over before so many calls", 0.05, 10000000, 10000000, 0, 5, 5 },
+		{ "one call takes longer than the time", 0.01, 20000000, 20000000, 0, 2, 1 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_calibration calibration = bench_calibration_begin(rows[i].seconds);
+		uint64_t calls = 0, iterations = 0;
+		while (iterations == 0) {
+			int64_t elapsed_ns = 0;
+			for (uint64_t c = 0; c < calibration.batch; c++)
+				elapsed_ns += calls++ < rows[i].slow_calls ? rows[i].slow_ns : rows[i].each_ns;
+			iterations = bench_calibration_next(&calibration, elapsed_ns);
+		}
+		if (calls < rows[i].least_calls || calls <= rows[i].slow_calls || iterations != rows[i].iterations)
+			fail_msg("%s: %llu calls before, %llu timed", rows[i].what, (unsigned long long)calls,
+				(unsigned long long)iterations);
+	}
+	assert_int_equal(bench_warm_iterations(1), 1);
+	assert_int_equal(bench_warm_iterations(1000), 51);
+}
+
 static void what_a_library_lacks_is_known_before(void **state)
 {
 	struct fake fake = { 0 };
@@ -161,6 +194,7 @@ int main(void)
 		cmocka_unit_test(cold_buffers_change_with_every_call),
 		cmocka_unit_test(a_wrong_element_is_counted),
 		cmocka_unit_test(a_failing_call_ends_the_loop),
+		cmocka_unit_test(the_first_calls_are_not_timed),
 		cmocka_unit_test(what_a_library_lacks_is_known_before),
 		cmocka_unit_test(percentiles_are_of_the_sorted_sample),
 		cmocka_unit_test(this_machine_has_cores),
