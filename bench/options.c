@@ -133,6 +133,10 @@ static const struct option_row rows[] = {
 		.scope = ON(MEASURE) },
 	{ "cold", NULL, "other buffers for each call, so that no cache holds them", FLAG(mode.cold, true) },
 	{ "sync", NULL, "a barrier before each call, outside the time", FLAG(mode.sync, true) },
+	{ "rewrite", NULL,
+		"COLLECTIVE, compare: time such calls too as a program makes: input written before,\n"
+		"result read after each, outside the time",
+		FLAG(mode.rewrite, true), .scope = ON(MEASURE) | ON(COMPARE) },
 	{ "no-pin", NULL, "do not bind ranks to cores", FLAG(mode.pin, false) },
 	{ "json", "FILE", "a JSON object for each measurement; - for standard output instead of the table",
 		TEXT(json) },
@@ -319,6 +323,8 @@ static bool check(const struct bench_options *o, char problem[256])
 	if (o->mode.device && o->mode.buffers != BENCH_MALLOC)
 		return option_refuse(problem, "--buffers %s: with --device cuda they are the GPU's",
 			bench_buffer_kind_name(o->mode.buffers));
+	if (o->mode.device && o->mode.rewrite)
+		return option_refuse(problem, "--rewrite: the host writes no GPU's buffers");
 	if (o->work.in_place && (o->collectives >> BENCH_SENDRECV & 1) != 0)
 		return option_refuse(problem, "sendrecv has no in-place form");
 	if (o->plot != NULL && (o->collectives & (o->collectives - 1)) != 0)

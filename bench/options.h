@@ -39,6 +39,7 @@ struct bench_mode {
 	bool device;           /* --device cuda */
 	enum bench_calling calling;
 	bool threads;          /* ranks are threads of one process */
+	bool rewrite;          /* calls whose inputs were written and whose results are read are timed too */
 };
 
 enum { BENCH_PREDICT_MOST = 16 };

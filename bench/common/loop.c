@@ -215,6 +215,28 @@ int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_sam
 	return 0;
 }
 
+/* Verifying reads every element of the result. */
+int bench_run_rewritten(struct bench_run *r, uint64_t iterations, struct bench_samples *samples, uint64_t *wrong)
+{
+	const struct bench_library *library = r->library;
+	samples->count = 0;
+	*wrong = 0;
+	for (uint64_t i = 0; i < iterations && samples->count < samples->capacity; i++) {
+		uint64_t first;
+		bench_run_next(r);
+		bench_fill(&r->work, library->rank, library->size, r->count,
+			bench_buffers_send(&r->buffers, r->next_slot));
+		if (bench_run_barrier(r))
+			return 1;
+		const int64_t before = bench_clock_ns();
+		if (bench_run_call(r))
+			return 1;
+		samples->ns[samples->count++] = bench_clock_ns() - before;
+		*wrong += bench_check(&r->work, library->rank, library->size, r->count, r->call.recv, &first);
+	}
+	return 0;
+}
+
 uint64_t bench_iterations_for(double seconds, uint64_t iterations, int64_t elapsed_ns)
 {
 	const double each_ns = (double)(elapsed_ns > 0 ? elapsed_ns : 1) / (double)iterations;
@@ -243,6 +265,11 @@ uint64_t bench_calibration_next(struct bench_calibration *c, int64_t elapsed_ns)
 uint64_t bench_warm_iterations(uint64_t iterations)
 {
 	return 1 + iterations / 20;
+}
+
+uint64_t bench_rewritten_iterations(uint64_t iterations)
+{
+	return iterations / 4 < 2000 ? 1 + iterations / 4 : 2000;
 }
 
 static int by_value(const void *a, const void *b)

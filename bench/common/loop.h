@@ -85,6 +85,9 @@ int bench_run_batch(struct bench_run *r, uint64_t iterations, struct bench_times
 int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times);
 /* Back to back with a clock read between two calls. */
 int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_samples *samples);
+/* Times single calls as a program makes them: before each the input is written again, after each the result is read.
+ * A barrier precedes the call. Only the call is timed. *wrong counts the elements of all results that are wrong. */
+int bench_run_rewritten(struct bench_run *r, uint64_t iterations, struct bench_samples *samples, uint64_t *wrong);
 
 enum { BENCH_ITERATIONS_MAX = 10000000, BENCH_FIRST_CALLS = 128 };
 /* Returns how many calls fit into so many seconds, if `iterations` of them took elapsed_ns. */
@@ -106,6 +109,9 @@ struct bench_calibration bench_calibration_begin(double seconds);
 uint64_t bench_calibration_next(struct bench_calibration *calibration, int64_t elapsed_ns);
 /* Returns how many untimed calls go right before a timed batch. They fill the caches again. */
 uint64_t bench_warm_iterations(uint64_t iterations);
+/* Returns how many calls bench_run_rewritten() makes where a batch has so many. Writing and reading takes a few times
+ * as long as a call, and the median of 2000 calls is steady. */
+uint64_t bench_rewritten_iterations(uint64_t iterations);
 
 /* Sorts the sample; the value that part of it (0..1) does not exceed. 0 for none. */
 int64_t bench_percentile(struct bench_samples *samples, double part);

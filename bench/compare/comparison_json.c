@@ -43,6 +43,7 @@ static void print(const struct comparison *all, size_t at, uint64_t count, uint6
 		.time_ns = cell->median_ns,
 		.p50_ns = cell->slow ? -1 : (double)cell->sampled.p50_ns,
 		.p99_ns = cell->slow ? -1 : (double)cell->sampled.p99_ns,
+		.rewritten_ns = -1,
 		.cpu_ns = cell->cpu_ns,
 		.page_faults = -1,
 		.switches = -1,

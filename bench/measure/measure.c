@@ -112,9 +112,19 @@ static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
 
 /* One rank's numbers of one size, to be merged. */
 struct numbers {
-	uint64_t elapsed_ns, p50_ns, p99_ns, host_ns;   /* the largest counts */
+	uint64_t elapsed_ns, p50_ns, p99_ns, rewritten_ns, host_ns;   /* the largest counts */
 	uint64_t cpu_ns, wrong, page_faults, switches;   /* the sum counts */
 };
+
+static int run_rewritten(struct session *s, struct bench_run *run, uint64_t iterations, struct numbers *mine)
+{
+	uint64_t wrong;
+	if (bench_run_rewritten(run, bench_rewritten_iterations(iterations), &s->samples, &wrong))
+		return complain("the calls with rewritten inputs");
+	mine->rewritten_ns = (uint64_t)bench_percentile(&s->samples, 0.5);
+	mine->wrong += wrong;
+	return 0;
+}
 
 static int run_size(struct session *s, struct bench_run *run, struct numbers *mine, uint64_t *iterations)
 {
@@ -137,6 +147,8 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 	}
 	mine->p50_ns = (uint64_t)bench_percentile(&s->samples, 0.5);
 	mine->p99_ns = (uint64_t)bench_percentile(&s->samples, 0.99);
+	if (s->options->mode.rewrite && run_rewritten(s, run, *iterations, mine))
+		return 1;
 	int64_t host_ns = 0;
 	if (s->options->mode.calling == BENCH_ON_STREAM &&
 		bench_stream_calls_host(&s->stream_calls, &s->samples, &host_ns))
@@ -147,13 +159,13 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 
 static int merge(struct session *s, const struct numbers *mine, struct numbers *all)
 {
-	const uint64_t largest[4] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns, mine->host_ns },
+	const uint64_t largest[5] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns, mine->rewritten_ns, mine->host_ns },
 		       sums[4] = { mine->cpu_ns, mine->wrong, mine->page_faults, mine->switches };
-	uint64_t all_largest[4], all_sums[4];
-	if (agree(s, largest, all_largest, 4, COLLET_MAX) || agree(s, sums, all_sums, 4, COLLET_SUM))
+	uint64_t all_largest[5], all_sums[4];
+	if (agree(s, largest, all_largest, 5, COLLET_MAX) || agree(s, sums, all_sums, 4, COLLET_SUM))
 		return complain("collecting the times");
-	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_largest[3], all_sums[0],
-		all_sums[1], all_sums[2], all_sums[3] };
+	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_largest[3], all_largest[4],
+		all_sums[0], all_sums[1], all_sums[2], all_sums[3] };
 	return 0;
 }
 
@@ -195,6 +207,7 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 		.time_ns = (double)all->elapsed_ns / (double)iterations,
 		.p50_ns = (double)all->p50_ns,
 		.p99_ns = (double)all->p99_ns,
+		.rewritten_ns = s->options->mode.rewrite ? (double)all->rewritten_ns : -1,
 		.cpu_ns = (double)all->cpu_ns / (double)iterations,
 		.page_faults = (double)all->page_faults / (double)iterations,
 		.switches = (double)all->switches / (double)iterations,

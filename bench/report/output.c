@@ -56,12 +56,16 @@ void bench_table_header(FILE *out, const struct bench_measurement *first)
 		"# times: mean of calls back to back, slowest rank; p50 and p99 in a pass of their own; GB = 10^9 "
 		"bytes\n");
 	const bool ordered = first->device != NULL && first->device->calling != NULL;
-	const bool device = first->device != NULL;
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s%s\n", "bytes", "count", "type", "op",
+	const bool device = first->device != NULL, rewritten = first->rewritten_ns >= 0;
+	if (rewritten)
+		fputs("# rewritten: p50 of calls whose input was written just before and whose result is read after\n",
+			out);
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s%s%s\n", "bytes", "count", "type", "op",
 		"algorithm", "transport", "time", "p50", "p99", "algbw", "busbw", "wrong", device ? "  of copy" : "",
-		ordered ? "       host" : "");
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s%s\n", "", "elements", "", "", "", "",
-		"us", "us", "us", "GB/s", "GB/s", "", device ? "        %" : "", ordered ? "         us" : "");
+		ordered ? "       host" : "", rewritten ? "  rewritten" : "");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s%s%s\n", "", "elements", "", "", "", "",
+		"us", "us", "us", "GB/s", "GB/s", "", device ? "        %" : "", ordered ? "         us" : "",
+		rewritten ? "         us" : "");
 }
 
 void bench_table_number(FILE *out, double value, int width)
@@ -85,6 +89,8 @@ void bench_table_row(FILE *out, const struct bench_measurement *m)
 		bench_table_number(out, 100 * part_of_copy(m), 8);
 	if (m->device != NULL && m->device->calling != NULL)
 		bench_table_number(out, m->device->host_ns / 1e3, 10);
+	if (m->rewritten_ns >= 0)
+		bench_table_number(out, m->rewritten_ns / 1e3, 10);
 	putc('\n', out);
 	fflush(out);
 }
@@ -185,6 +191,8 @@ void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 	number_member(out, "time_us", m->time_ns / 1e3);
 	number_member(out, "p50_us", m->p50_ns / 1e3);
 	number_member(out, "p99_us", m->p99_ns / 1e3);
+	if (m->rewritten_ns >= 0)
+		number_member(out, "rewritten_us", m->rewritten_ns / 1e3);
 	number_member(out, "algbw_gbs", algbw(m));
 	number_member(out, "busbw_gbs", busbw(m));
 	fprintf(out, "\"wrong\":%" PRIu64 ",", m->wrong);

@@ -17,6 +17,7 @@ struct bench_measurement {
 	uint64_t bytes, count;
 	double time_ns;            /* iterations back to back, mean, slowest rank */
 	double p50_ns, p99_ns;     /* of a pass of their own, slowest rank */
+	double rewritten_ns;       /* --rewrite: of such calls, median, slowest rank */
 	double cpu_ns;             /* of all ranks together; so are these: */
 	double page_faults, switches;   /* of one call; < 0: not known */
 	double predicted_ns;

@@ -47,6 +47,7 @@ static void every_command_runs(void **state)
 		{ "allreduce -n 2 --sizes 0,4,1023 --seconds 0.01", 0, "1020          255     f32        sum" },
 		{ "allreduce -n 2 --sizes 64K --iters 20 --in-place --dtype f16 --op max --cold", 0, "in place" },
 		{ "allreduce -n 2 --sizes 64K --iters 5 --buffers alloc --sync", 0, "alloc buffers" },
+		{ "allreduce -n 3 --sizes 4,64K --iters 20 --rewrite", 0, "   wrong  rewritten" },
 		{ "allreduce -n 2 --sizes 64K --iters 5 --buffers huge --dtype bf16 --op average", 0, "average" },
 		{ "allreduce -n 3 --sizes 4096 --iters 5 --op premul_sum", 0, "premul_sum" },
 		{ "reduce -n 3 --root 2 --sizes 4096 --iters 5 --dtype i8 --op product", 0, "product" },
@@ -200,7 +201,8 @@ static void each_peer_is_compared_with(void **state)
 static void json_is_valid_and_nothing_else_is_printed(void **state)
 {
 	static const char *const rows[] = {
-		"allreduce -n 2 --sizes 0,4,1K --seconds 0.01 --json -", "barrier -n 2 --iters 5 --json -",
+		"allreduce -n 2 --sizes 0,4,1K --seconds 0.01 --json -",
+		"reduce -n 2 --sizes 4 --seconds 0.01 --rewrite --json -", "barrier -n 2 --iters 5 --json -",
 		"limits --sizes 1M --seconds 0.01 --json -", "init -n 2 --json -",
 		"faults -n 2 --repeats 1 --transport shm --json -",
 		"compare allreduce -n 2 --sizes 4,64K --repeats 1 --seconds 0.01 --transport tcp --json -",

@@ -18,6 +18,7 @@ struct fake {
 	uint64_t fail_at;         /* this call fails */
 	const void *last_recv;
 	uint64_t other_buffers;   /* calls whose receive buffer was not the last one's */
+	bool spoils;              /* a call leaves zeros in its input */
 };
 
 static int run_allreduce(void *context, const struct bench_call *call)
@@ -30,6 +31,8 @@ static int run_allreduce(void *context, const struct bench_call *call)
 		memcpy(call->recv, call->send, call->count * 4);
 	if (fake->wrong_from && fake->calls >= fake->wrong_from)
 		((uint32_t *)call->recv)[call->count / 2] ^= 1;
+	if (fake->spoils)
+		memset((void *)(uintptr_t)call->send, 0, call->count * 4);
 	return fake->fail_at && fake->calls >= fake->fail_at;
 }
 
@@ -99,6 +102,36 @@ static void a_wrong_element_is_counted(void **state)
 		}
 }
 
+static void inputs_are_rewritten_and_results_read_around_each_call(void **state)
+{
+	static const struct {
+		bool in_place, cold;
+		uint64_t wrong_from, wrong;
+	} rows[] = { { false, false, 0, 0 }, { false, true, 0, 0 }, { true, false, 0, 0 }, { false, false, 4, 2 },
+		{ true, false, 5, 1 } };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		int64_t ns[8];
+		struct bench_samples samples = { .ns = ns, .capacity = 8 };
+		struct fake fake = { .wrong_from = rows[i].wrong_from, .spoils = !rows[i].in_place };
+		const struct bench_library library = library_of(&fake);
+		struct bench_work here = work;
+		struct bench_run run;
+		uint64_t wrong = 7;
+		here.in_place = rows[i].in_place;
+		assert_null(bench_run_init(&run, &library, &here, 100, BENCH_MALLOC, rows[i].cold, NULL));
+		assert_int_equal(bench_run_rewritten(&run, 5, &samples, &wrong), 0);
+		assert_int_equal(fake.calls, 5);
+		assert_int_equal(fake.barriers, 5);
+		assert_int_equal(fake.other_buffers, rows[i].cold ? 5 : 1);
+		assert_int_equal(samples.count, 5);
+		assert_int_equal(wrong, rows[i].wrong);
+		/* The array is full. */
+		assert_int_equal(bench_run_rewritten(&run, 50, &samples, &wrong), 0);
+		assert_int_equal(samples.count, 8);
+		bench_run_deinit(&run);
+	}
+}
+
 static void a_failing_call_ends_the_loop(void **state)
 {
 	struct fake fake = { .fail_at = 3 };
@@ -142,6 +175,9 @@ static void the_first_calls_are_not_timed(void **state)
 	}
 	assert_int_equal(bench_warm_iterations(1), 1);
 	assert_int_equal(bench_warm_iterations(1000), 51);
+	assert_int_equal(bench_rewritten_iterations(1), 1);
+	assert_int_equal(bench_rewritten_iterations(1000), 251);
+	assert_int_equal(bench_rewritten_iterations(BENCH_ITERATIONS_MAX), 2000);
 }
 
 static void what_a_library_lacks_is_known_before(void **state)
@@ -193,6 +229,7 @@ int main(void)
 		cmocka_unit_test(a_batch_calls_as_often_as_it_says),
 		cmocka_unit_test(cold_buffers_change_with_every_call),
 		cmocka_unit_test(a_wrong_element_is_counted),
+		cmocka_unit_test(inputs_are_rewritten_and_results_read_around_each_call),
 		cmocka_unit_test(a_failing_call_ends_the_loop),
 		cmocka_unit_test(the_first_calls_are_not_timed),
 		cmocka_unit_test(what_a_library_lacks_is_known_before),

@@ -104,7 +104,7 @@ static void every_option_is_read(void **state)
 	char problem[256];
 	assert_true(parse("reduce -n 4 --transport tcp --algorithm ring --dtype bf16 --op average --root 3 --sizes "
 			  "4:64:x2 --seconds 1.5 "
-			  "--iters 10 --in-place --buffers huge --cold --sync --no-pin --json out.json "
+			  "--iters 10 --in-place --buffers huge --cold --sync --rewrite --no-pin --json out.json "
 			  "--pieces 64K --channels 2",
 		&o, problem));
 	assert_int_equal(o.work.collective, BENCH_REDUCE);
@@ -117,7 +117,7 @@ static void every_option_is_read(void **state)
 	assert_int_equal(o.sizes.count, 5);
 	assert_true(o.mode.seconds == 1.5);
 	assert_int_equal(o.mode.iterations, 10);
-	assert_true(o.work.in_place && o.mode.cold && o.mode.sync && !o.mode.pin);
+	assert_true(o.work.in_place && o.mode.cold && o.mode.sync && o.mode.rewrite && !o.mode.pin);
 	assert_int_equal(o.mode.buffers, BENCH_HUGE);
 	assert_string_equal(o.json, "out.json");
 	assert_int_equal(o.segment_bytes, 65536);
@@ -226,6 +226,8 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "limits --device cuda --graph", "--stream and --graph are for" },
 		{ "allreduce --device cuda --stream --sync", "--sync: calls on a stream" },
 		{ "limits --threads", "--threads is for a collective" },
+		{ "tune allreduce --rewrite", "--rewrite is for a collective and compare" },
+		{ "allreduce --device cuda --rewrite", "--rewrite: the host writes no GPU's buffers" },
 		{ "allreduce --repeats 3", "--repeats" },
 		{ "allreduce --plot p.svg", "--plot" },
 		{ "limits --with gloo", "--with" },

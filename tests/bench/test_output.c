@@ -26,6 +26,7 @@ static const struct bench_measurement measured = {
 	.time_ns = 2000,
 	.p50_ns = 1900,
 	.p99_ns = 2500,
+	.rewritten_ns = -1,
 	.cpu_ns = 8000,
 	.page_faults = 0,
 	.switches = 2.5,
@@ -98,6 +99,21 @@ static void of_calls_on_a_stream_it_says_what_they_cost_the_host(void **state)
 	on.host_ns = -1;
 	text = written(bench_json_measurement, &m);
 	assert_non_null(strstr(text, "\"calling\":\"graph\",\"host_us\":null}\n"));
+	free(text);
+}
+
+static void rewritten_inputs_have_a_column_and_a_member(void **state)
+{
+	struct bench_measurement m = measured;
+	m.rewritten_ns = 4200;
+	char *text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, "\"p99_us\":2.5,\"rewritten_us\":4.2,\"algbw_gbs\""));
+	free(text);
+	text = written(bench_table_header, &m);
+	assert_non_null(strstr(text, "   wrong  rewritten\n"));
+	free(text);
+	text = written(bench_table_row, &m);
+	assert_non_null(strstr(text, "       3      4.200\n"));
 	free(text);
 }
 
@@ -189,6 +205,7 @@ int main(void)
 		cmocka_unit_test(a_measurement_is_one_object_with_the_documented_members),
 		cmocka_unit_test(of_a_gpu_it_says_how_near_to_a_copy_it_came),
 		cmocka_unit_test(of_calls_on_a_stream_it_says_what_they_cost_the_host),
+		cmocka_unit_test(rewritten_inputs_have_a_column_and_a_member),
 		cmocka_unit_test(what_is_not_known_is_null),
 		cmocka_unit_test(in_a_comparison_it_says_how_it_stands),
 		cmocka_unit_test(control_characters_are_escaped),
