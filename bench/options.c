@@ -147,7 +147,7 @@ static const struct option_row rows[] = {
 	{ "repeats", "N",
 		"compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
 		"overlap, request (9), waiting (10), training (1): rounds; tune: sweeps (1)",
-		NUMBER(repeats, 1, 1000),
+		NUMBER(repeats, 1, BENCH_REPEATS_MAX),
 		.scope = ON(FAULTS) | ON(OVERLAP) | ON(REQUEST) | ON(WAITING) | ON(COMPARE) | ON(TUNE) | ON(TRAINING) },
 	{ "strategies", "LIST", "training: all, or names as collet-train --strategy has them (all)", TEXT(strategies),
 		.scope = ON(TRAINING) },

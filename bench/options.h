@@ -42,7 +42,7 @@ struct bench_mode {
 	bool rewrite;          /* calls whose inputs were written and whose results are read are timed too */
 };
 
-enum { BENCH_PREDICT_MOST = 16 };
+enum { BENCH_PREDICT_MOST = 16, BENCH_REPEATS_MAX = 1000 };
 
 struct bench_options {
 	enum bench_command_kind command;

@@ -35,6 +35,7 @@ static bool read_standing(const char *line, struct bench_standing *standing)
 	struct bench_case *at = &standing->at;
 	memset(standing, 0, sizeof(*standing));
 	(void)bench_flat_text(line, "transport", at->transport, sizeof(at->transport));   /* null: none was given */
+	(void)bench_flat_text(line, "cores", at->cores, sizeof(at->cores));
 	if (!bench_flat_text(line, "library", standing->peer, sizeof(standing->peer))
 		|| !bench_flat_text(line, "collective", at->collective, sizeof(at->collective))
 		|| !bench_flat_text(line, "dtype", at->dtype, sizeof(at->dtype))
@@ -82,7 +83,8 @@ static bool same_case(const struct bench_case *a, const struct bench_case *b)
 {
 	return strcmp(a->collective, b->collective) == 0 && strcmp(a->transport, b->transport) == 0
 		&& strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 && strcmp(a->buffers, b->buffers) == 0
-		&& a->ranks == b->ranks && a->bytes == b->bytes && a->in_place == b->in_place;
+		&& strcmp(a->cores, b->cores) == 0 && a->ranks == b->ranks
+		&& a->bytes == b->bytes && a->in_place == b->in_place;
 }
 
 static const struct bench_standing *find(const struct bench_baseline *in, const struct bench_standing *like)
@@ -104,9 +106,10 @@ static bool is_first_of_case(const struct bench_baseline *in, size_t index)
 static void tell(FILE *out, const struct bench_case *at, const struct bench_change *change)
 {
 	char text[24];
-	fprintf(out, "# %s, %u ranks%s%s, %s: %.2f times as long as then, against %zu peers (noise %.2f)%s\n",
+	fprintf(out, "# %s, %u ranks%s%s%s%s, %s: %.2f times as long as then, against %zu peers (noise %.2f)%s\n",
 		at->collective, at->ranks, at->transport[0] != '\0' ? " over " : "", at->transport,
-		bench_bytes_text(at->bytes, text), change->times, change->peers, change->noise,
+		at->cores[0] != '\0' ? ", cores " : "", at->cores, bench_bytes_text(at->bytes, text), change->times,
+		change->peers, change->noise,
 		change->slower ? ": SLOWER" : change->faster ? ": faster" : "");
 }
 

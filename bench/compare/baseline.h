@@ -10,6 +10,7 @@
 /* The case that a ratio belongs to. Two cases are equal if all members are. */
 struct bench_case {
 	char collective[32], transport[32], dtype[16], op[16], buffers[16];
+	char cores[8];         /* "near", "far"; "": unknown */
 	uint32_t ranks;
 	uint64_t bytes;
 	bool in_place;

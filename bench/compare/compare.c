@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comparison.h"
+#include "comparison_results.h"
 #include "pin.h"
 #include "sizes.h"
 
@@ -65,28 +65,18 @@ static bool start_all(struct comparison *all)
 	return true;
 }
 
-static bool compare_size(struct comparison *all, size_t index)
+static bool compare_size(struct comparison *all, size_t size)
 {
-	const struct bench_options *o = all->options;
-	const uint64_t count = bench_count(&all->work, all->bootstrap.ranks, o->sizes.bytes[index]);
-	const uint64_t bytes = bench_bytes(&all->work, all->bootstrap.ranks, count);
+	const uint64_t bytes = comparison_bytes(all, size);
 	char text[24];
 	bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)all->work.collective),
 		bench_bytes_text(bytes, text));
-	comparison_measure(all, index, count, bytes);
-	for (size_t c = 0; c < all->count; c++) {
-		all->medians_us[c * o->sizes.count + index] =
-			all->cells[c].measured ? all->cells[c].median_ns / 1e3 : -1;
-		all->slow[c * o->sizes.count + index] = all->cells[c].slow;
-	}
+	comparison_measure(
+		all, size, bench_count(&all->work, all->bootstrap.ranks, all->options->sizes.bytes[size]), bytes);
 	bench_progress_clear();
-	if (all->table != NULL)
-		comparison_print_row(all, bytes);
-	if (all->markdown != NULL)
-		comparison_markdown_row(all, bytes);
 	if (all->json != NULL)
-		comparison_print_json(all, count, bytes);
-	return all->options->baseline == NULL || comparison_note_standings(all, bytes);
+		comparison_print_json(all, size);
+	return all->options->baseline == NULL || comparison_note_standings(all, size);
 }
 
 /* One collective at all sizes. */
@@ -95,34 +85,26 @@ static bool compare_collective(struct comparison *all, enum bench_collective col
 	const size_t sizes = bench_collective_takes_bytes(collective) ? all->options->sizes.count : 1;
 	bool done = true;
 	all->work.collective = collective;
-	if (all->table != NULL)
-		comparison_print_header(all);
-	if (all->markdown != NULL)
-		comparison_markdown_header(all);
 	for (size_t i = 0; done && i < sizes; i++)
 		done = compare_size(all, i);
-	if (done)
-		comparison_print_core_latency(all, sizes);
 	if (all->table != NULL)
-		comparison_print_end(all, sizes);
+		comparison_print_table(all, sizes);
+	if (all->markdown != NULL)
+		comparison_print_markdown(all, sizes);
 	return done && all->competitors[0].fds != NULL;   /* collet fell out: it has been said why */
 }
 
 static bool allocate(struct comparison *all)
 {
 	const size_t places = COMPETITORS_MAX * all->options->sizes.count;
-	all->medians_us = calloc(places, sizeof(all->medians_us[0]));
 	all->slow = calloc(places, sizeof(all->slow[0]));
-	all->times_ns = calloc(places * all->options->repeats, sizeof(all->times_ns[0]));
-	all->flags_ns = calloc(places * all->options->repeats, sizeof(all->flags_ns[0]));
-	return all->medians_us != NULL && all->slow != NULL && all->times_ns != NULL && all->flags_ns != NULL;
+	all->repeats = calloc(places * all->options->repeats, sizeof(all->repeats[0]));
+	return all->slow != NULL && all->repeats != NULL;
 }
 
 static void release(struct comparison *all)
 {
-	free(all->times_ns);
-	free(all->flags_ns);
-	free(all->medians_us);
+	free(all->repeats);
 	free(all->slow);
 	bench_baseline_deinit(&all->standings);
 	free(all);

@@ -1,5 +1,5 @@
-/* An object for each library and size; and the same for --baseline. */
-#include "comparison.h"
+/* Prints an object for each library, size and state of the cores, and keeps the same for --baseline. */
+#include "comparison_results.h"
 
 #include <string.h>
 
@@ -12,21 +12,33 @@ static void put_settings(const struct peer_variant *variant, char *into, size_t 
 	}
 }
 
-static void print(const struct comparison *all, size_t at, uint64_t count, uint64_t bytes)
+static void print(const struct comparison *all, size_t size, size_t at, enum bench_cores cores)
 {
 	const struct cell *cell = &all->cells[at];
 	const struct competitor *who = &all->competitors[at];
+	const struct comparison_result result = comparison_result(all, size, at, cores);
+	const struct repeat *repeats = comparison_repeats(all, size, at);
+	double times_us[BENCH_REPEATS_MAX], flags_ns[BENCH_REPEATS_MAX];
 	char settings[2048];
+	uint32_t n = 0;
 	put_settings(who->variant, settings, sizeof(settings));
-	const bool known = at > 0 && cell->ratio.median > 0;
+	for (uint32_t r = 0; r < all->options->repeats; r++)
+		if (repeats[r].time_ns > 0 && repeats[r].cores == cores) {
+			times_us[n] = repeats[r].time_ns / 1e3;
+			flags_ns[n++] = repeats[r].flag_ns;
+		}
+	const bool known = result.ratio.median > 0, sampled = !cell->slow && cell->sampled_cores == cores;
 	const struct bench_beside beside = {
 		.settings = settings,
 		.collet_buffers = comparison_buffers(all, 0),
-		.repeats = cell->taken,
-		.ratio = known ? cell->ratio.median : -1,
-		.ratio_least = known ? cell->ratio.least : -1,
-		.ratio_most = known ? cell->ratio.most : -1,
-		.best = at > 0 && at == all->best,
+		.cores = bench_cores_name(cores),
+		.repeats = result.repeats,
+		.times_us = times_us,
+		.flags_ns = flags_ns,
+		.ratio = known ? result.ratio.median : -1,
+		.ratio_least = known ? result.ratio.least : -1,
+		.ratio_most = known ? result.ratio.most : -1,
+		.best = at > 0 && at == comparison_best_peer(all, size, cores),
 	};
 	const struct bench_measurement m = {
 		.library = who->name,
@@ -38,13 +50,12 @@ static void print(const struct comparison *all, size_t at, uint64_t count, uint6
 		.buffers = comparison_buffers(all, at),
 		.ranks = all->bootstrap.ranks,
 		.pinned = who->pinned,
-		.bytes = bytes,
-		.count = count,
-		.time_ns = cell->median_ns,
-		.p50_ns = cell->slow ? -1 : (double)cell->sampled.p50_ns,
-		.p99_ns = cell->slow ? -1 : (double)cell->sampled.p99_ns,
+		.bytes = comparison_bytes(all, size),
+		.time_ns = result.median_ns,
+		.p50_ns = sampled ? (double)cell->sampled.p50_ns : -1,
+		.p99_ns = sampled ? (double)cell->sampled.p99_ns : -1,
 		.rewritten_ns = -1,
-		.cpu_ns = cell->cpu_ns,
+		.cpu_ns = result.cpu_ns,
 		.page_faults = -1,
 		.switches = -1,
 		.predicted_ns = cell->prepared.predicted_ns,
@@ -54,17 +65,31 @@ static void print(const struct comparison *all, size_t at, uint64_t count, uint6
 	bench_json_measurement(all->json, &m);
 }
 
-void comparison_print_json(const struct comparison *all, uint64_t count, uint64_t bytes)
+void comparison_print_json(const struct comparison *all, size_t size)
 {
-	for (size_t c = 0; c < all->count; c++)
-		if (all->cells[c].measured)
-			print(all, c, count, bytes);
+	for (enum bench_cores cores = 0; cores < BENCH_CORES_STATES; cores++)
+		for (size_t c = 0; c < all->count; c++)
+			if (comparison_result(all, size, c, cores).repeats > 0)
+				print(all, size, c, cores);
 }
 
-bool comparison_note_standings(struct comparison *all, uint64_t bytes)
+static bool note_state(struct comparison *all, size_t size, enum bench_cores cores, struct bench_standing *standing)
 {
-	struct bench_standing standing = { .at = { .ranks = all->bootstrap.ranks, .bytes = bytes,
-		.in_place = all->work.in_place != 0 } };
+	const char *name = bench_cores_name(cores);
+	bool done = true;
+	snprintf(standing->at.cores, sizeof(standing->at.cores), "%s", name != NULL ? name : "");
+	for (size_t c = 1; done && c < all->count; c++) {
+		standing->ratio = comparison_result(all, size, c, cores).ratio;
+		snprintf(standing->peer, sizeof(standing->peer), "%s", all->competitors[c].name);
+		done = !(standing->ratio.median > 0) || bench_baseline_add(&all->standings, standing);
+	}
+	return done;
+}
+
+bool comparison_note_standings(struct comparison *all, size_t size)
+{
+	struct bench_standing standing = { .at = { .ranks = all->bootstrap.ranks,
+		.bytes = comparison_bytes(all, size), .in_place = all->work.in_place != 0 } };
 	struct bench_case *at = &standing.at;
 	const enum bench_collective collective = (enum bench_collective)all->work.collective;
 	bool done = true;
@@ -75,12 +100,7 @@ bool comparison_note_standings(struct comparison *all, uint64_t bytes)
 	snprintf(at->op, sizeof(at->op), "%s",
 		bench_collective_combines(collective) ? collet_op_name((collet_op)all->work.op) : "none");
 	snprintf(at->buffers, sizeof(at->buffers), "%s", bench_buffer_kind_name(comparison_buffers(all, 0)));
-	for (size_t c = 1; done && c < all->count; c++) {
-		if (!all->cells[c].measured || !(all->cells[c].ratio.median > 0))
-			continue;
-		snprintf(standing.peer, sizeof(standing.peer), "%s", all->competitors[c].name);
-		standing.ratio = all->cells[c].ratio;
-		done = bench_baseline_add(&all->standings, &standing);
-	}
+	for (enum bench_cores cores = 0; done && cores < BENCH_CORES_STATES; cores++)
+		done = note_state(all, size, cores, &standing);
 	return done;
 }

@@ -1,5 +1,5 @@
-/* The table in Markdown, for docs/performance.md and the README. */
-#include "comparison.h"
+/* The tables in Markdown, for docs/performance.md and the README. */
+#include "comparison_results.h"
 
 #include <string.h>
 
@@ -18,22 +18,25 @@ static const char *proper_name(const struct comparison *all, size_t at)
 	return all->competitors[at].variant->library;
 }
 
-void comparison_markdown_header(const struct comparison *all)
+static void put_header(const struct comparison *all, const struct comparison_flags *flags, enum bench_cores cores)
 {
 	const struct bench_options *o = all->options;
-	fprintf(all->markdown, "\n%s of %u ranks%s%s, %s buffers%s, times in µs:\n\n|",
+	FILE *out = all->markdown;
+	fprintf(out, "\n%s of %u ranks%s%s, %s buffers%s, times in µs",
 		bench_collective_name((enum bench_collective)all->work.collective), all->bootstrap.ranks,
 		o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "",
 		bench_buffer_kind_name(o->mode.buffers), all->work.in_place ? ", in place" : "");
-	fputs(" bytes |", all->markdown);
+	if (bench_cores_name(cores) != NULL)
+		fprintf(out, ", %s cores (a flag takes %.0f ns one way)", bench_cores_name(cores), flags->median_ns);
+	fputs(":\n\n| bytes |", out);
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
-			fprintf(all->markdown, " %s |", proper_name(all, c));
-	fputs(" best peer | ratio | spread | CPU | its CPU |\n|---|", all->markdown);
+			fprintf(out, " %s |", proper_name(all, c));
+	fputs(" best peer | ratio | spread | CPU | its CPU |\n|---|", out);
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
-			fputs("---|", all->markdown);
-	fputs("---|---|---|---|---|\n", all->markdown);
+			fputs("---|", out);
+	fputs("---|---|---|---|---|\n", out);
 }
 
 static void put_us(FILE *out, double ns)
@@ -42,24 +45,39 @@ static void put_us(FILE *out, double ns)
 	fputs(" |", out);
 }
 
-void comparison_markdown_row(const struct comparison *all, uint64_t bytes)
+static void put_row(const struct comparison *all, size_t size, enum bench_cores cores)
 {
 	FILE *out = all->markdown;
+	const uint64_t bytes = comparison_bytes(all, size);
+	const size_t best = comparison_best_peer(all, size, cores);
+	const struct comparison_result mine = comparison_result(all, size, 0, cores),
+				       its = comparison_result(all, size, best, cores);
 	char text[24];
 	fprintf(out, "| %s%s |", bench_bytes_text(bytes, text), bytes < 1024 ? " B" : "");
-	for (size_t c = 0; c < all->count; c++) {
-		const struct cell *best = comparison_opens_library(all, c) ? comparison_leader(all, c) : NULL;
+	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
-			put_us(out, best != NULL ? best->median_ns : -1);
-	}
-	const struct bench_ratio *ratio = &all->cells[all->best].ratio;
-	if (all->best > 0 && ratio->median > 0)
-		fprintf(out, " %s | %.2f | %.2f to %.2f |", all->competitors[all->best].name, ratio->median,
-			ratio->least, ratio->most);
+			put_us(out, comparison_leader_ns(all, size, c, cores));
+	if (best > 0 && its.ratio.median > 0)
+		fprintf(out, " %s | %.2f | %.2f to %.2f |", all->competitors[best].name, its.ratio.median,
+			its.ratio.least, its.ratio.most);
 	else
 		fputs(" - | - | - |", out);
-	put_us(out, all->cells[0].measured ? all->cells[0].cpu_ns : -1);
-	put_us(out, all->best > 0 ? all->cells[all->best].cpu_ns : -1);
+	put_us(out, mine.cpu_ns);
+	put_us(out, best > 0 ? its.cpu_ns : -1);
 	putc('\n', out);
-	fflush(out);
+}
+
+void comparison_print_markdown(const struct comparison *all, size_t sizes)
+{
+	for (enum bench_cores cores = 0; cores < BENCH_CORES_STATES; cores++) {
+		const struct comparison_flags flags = comparison_flags(all, sizes, cores);
+		if (flags.repeats > 0)
+			put_header(all, &flags, cores);
+		for (size_t i = 0; flags.repeats > 0 && i < sizes; i++)
+			put_row(all, i, cores);
+	}
+	const char *missing = comparison_unseen_cores(all, sizes);
+	if (missing != NULL)
+		fprintf(all->markdown, "\nCores were never %s meanwhile.\n", missing);
+	fflush(all->markdown);
 }

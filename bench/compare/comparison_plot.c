@@ -1,5 +1,6 @@
-/* Draws a curve a library (the best of its variants at each size), and the limits of the machine. */
-#include "comparison.h"
+/* Draws a curve for each library (the best of its variants at each size) and state of the cores, and the limits of the
+ * machine. */
+#include "comparison_results.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,17 +61,39 @@ static void measure_limits(struct levels *levels, const char *transport)
 	bench_progress_clear();
 }
 
-/* The least of the library's variants at each size. */
-static void envelope(const struct comparison *all, size_t first, double *least_us)
+enum { CURVES_MAX = COMPETITORS_MAX * BENCH_CORES_STATES };
+
+struct curves {
+	struct bench_curve curve[CURVES_MAX];
+	char names[CURVES_MAX][64];
+	double *times_us;   /* [curve][size] */
+	size_t count;
+};
+
+/* Adds the curve of the library that starts there. */
+static void add_curve(const struct comparison *all, size_t first, enum bench_cores cores, struct curves *curves)
 {
 	const size_t sizes = all->options->sizes.count;
-	for (size_t i = 0; i < sizes; i++) {
-		least_us[i] = -1;
-		for (size_t c = first; c < all->count && (c == first || !comparison_opens_library(all, c)); c++) {
-			const double us = all->medians_us[c * sizes + i];
-			if (us > 0 && (least_us[i] < 0 || us < least_us[i]))
-				least_us[i] = us;
-		}
+	const bool several = first > 0 && first + 1 < all->count && !comparison_opens_library(all, first + 1);
+	const char *state = bench_cores_name(cores);
+	char *name = curves->names[curves->count];
+	double *times_us = &curves->times_us[curves->count * sizes];
+	snprintf(name, sizeof(curves->names[0]), "%.30s%s%s%s",
+		first == 0 ? "collet" : all->competitors[first].variant->library, several ? ", its best variant" : "",
+		state != NULL ? ", cores " : "", state != NULL ? state : "");
+	for (size_t i = 0; i < sizes; i++)
+		times_us[i] = comparison_leader_ns(all, i, first, cores) / 1e3;
+	curves->curve[curves->count++] = (struct bench_curve){ name, times_us };
+}
+
+static void add_curves(const struct comparison *all, struct curves *curves)
+{
+	for (enum bench_cores cores = 0; cores < BENCH_CORES_STATES; cores++) {
+		if (comparison_flags(all, all->options->sizes.count, cores).repeats == 0)
+			continue;
+		for (size_t c = 0; c < all->count; c++)
+			if (comparison_opens_library(all, c))
+				add_curve(all, c, cores, curves);
 	}
 }
 
@@ -78,32 +101,25 @@ bool comparison_plot(const struct comparison *all)
 {
 	const struct bench_options *o = all->options;
 	const enum bench_collective collective = (enum bench_collective)all->work.collective;
-	struct bench_curve curves[COMPETITORS_MAX];
+	struct curves *curves = calloc(1, sizeof(*curves));
 	struct levels levels = { .count = 0 };
-	double *least_us = calloc(COMPETITORS_MAX * o->sizes.count, sizeof(least_us[0]));
-	char title[160], names[COMPETITORS_MAX][64];
-	size_t count = 0;
-	if (least_us == NULL)
-		return false;
-	for (size_t c = 0; c < all->count; c++) {
-		if (!comparison_opens_library(all, c))
-			continue;
-		const bool several = c > 0 && c + 1 < all->count && !comparison_opens_library(all, c + 1);
-		snprintf(names[count], sizeof(names[count]), "%.40s%s",
-			c == 0 ? "collet" : all->competitors[c].variant->library,
-			several ? ", its best variant" : "");
-		envelope(all, c, &least_us[count * o->sizes.count]);
-		curves[count] = (struct bench_curve){ names[count], &least_us[count * o->sizes.count] };
-		count++;
+	char title[160];
+	bool done = false;
+	if (curves != NULL)
+		curves->times_us = calloc(CURVES_MAX * o->sizes.count, sizeof(curves->times_us[0]));
+	if (curves != NULL && curves->times_us != NULL) {
+		add_curves(all, curves);
+		measure_limits(&levels, o->transport != NULL ? o->transport : "shm");
+		snprintf(title, sizeof(title), "%s of %u ranks%s%s, %s buffers", bench_collective_name(collective),
+			all->bootstrap.ranks, o->transport != NULL ? " over " : "",
+			o->transport != NULL ? o->transport : "", bench_buffer_kind_name(o->mode.buffers));
+		const struct bench_plot plot = { .path = o->plot, .title = title, .bytes = o->sizes.bytes,
+			.sizes = o->sizes.count, .bus_factor = bench_bus_factor(collective, all->bootstrap.ranks),
+			.curves = curves->curve, .curve_count = curves->count, .levels = levels.level,
+			.level_count = levels.count };
+		done = bench_plot(&plot);
+		free(curves->times_us);
 	}
-	measure_limits(&levels, o->transport != NULL ? o->transport : "shm");
-	snprintf(title, sizeof(title), "%s of %u ranks%s%s, %s buffers", bench_collective_name(collective),
-		all->bootstrap.ranks, o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "",
-		bench_buffer_kind_name(o->mode.buffers));
-	const struct bench_plot plot = { .path = o->plot, .title = title, .bytes = o->sizes.bytes,
-		.sizes = o->sizes.count, .bus_factor = bench_bus_factor(collective, all->bootstrap.ranks),
-		.curves = curves, .curve_count = count, .levels = levels.level, .level_count = levels.count };
-	const bool done = bench_plot(&plot);
-	free(least_us);
+	free(curves);
 	return done;
 }

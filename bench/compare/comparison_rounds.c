@@ -5,12 +5,11 @@
 #include "comparison.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "core_latency.h"
 #include "load.h"
 #include "sizes.h"
-#include "core_latency.h"
 
 /* To fill, check and answer, beside the time that calls are expected to take. */
 static const double answer_seconds = 20;
@@ -119,18 +118,11 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 
 /* The result of one try. */
 struct try {
-	double time_ns, cpu_ns, loopback_bytes;
-	double flag_ns;    /* between two cores; 0: unknown, or not the same before and after */
+	struct repeat repeat;
+	double loopback_bytes;
 	double foreign;    /* part of a core that others used */
 	bool disturbed;
 };
-
-/* Returns the flag latency if it was the same before and after a measurement, else 0. */
-static double stable_flag_ns(double before_ns, double after_ns)
-{
-	const double least = before_ns < after_ns ? before_ns : after_ns;
-	return least > 0 && before_ns + after_ns < 2.6 * least ? (before_ns + after_ns) / 2 : 0;
-}
 
 static bool try_once(struct comparison *all, size_t at, uint64_t count, struct try *try)
 {
@@ -141,15 +133,19 @@ static bool try_once(struct comparison *all, size_t at, uint64_t count, struct t
 	struct bench_reply reply;
 	command.iterations = cell->iterations;
 	command.warm_iterations = bench_warm_iterations(cell->iterations);
-	const double flag_ns = bench_core_latency_ns();
+	const double flag_before_ns = bench_core_latency_ns();
 	bench_load_read(&before, c->rank_pids, c->ranks);
 	if (!order(all, at, &command, all->options->mode.seconds, &reply))
 		return false;
 	bench_load_read(&after, c->rank_pids, c->ranks);
-	try->flag_ns = stable_flag_ns(flag_ns, bench_core_latency_ns());
+	const double flag_after_ns = bench_core_latency_ns();
 	const struct bench_load load = bench_load_between(&before, &after, c->pinned && !all->oversubscribed);
-	try->time_ns = (double)reply.elapsed_ns / (double)cell->iterations;
-	try->cpu_ns = (double)reply.cpu_ns / (double)cell->iterations;
+	try->repeat = (struct repeat){
+		.time_ns = (double)reply.elapsed_ns / (double)cell->iterations,
+		.cpu_ns = (double)reply.cpu_ns / (double)cell->iterations,
+		.flag_ns = (flag_before_ns + flag_after_ns) / 2,
+		.cores = bench_cores_of(flag_before_ns, flag_after_ns),
+	};
 	try->loopback_bytes = (double)(after.loopback_bytes - before.loopback_bytes)
 		/ (double)(command.warm_iterations + command.iterations);
 	try->foreign = bench_foreign_ns(&load) / load.window_ns;
@@ -157,7 +153,7 @@ static bool try_once(struct comparison *all, size_t at, uint64_t count, struct t
 	return true;
 }
 
-static void time_repeat(struct comparison *all, size_t at, uint64_t count, uint32_t repeat)
+static void time_repeat(struct comparison *all, size_t at, uint64_t count, struct repeat *repeat)
 {
 	struct cell *cell = &all->cells[at];
 	struct try kept = { 0 };
@@ -172,8 +168,8 @@ static void time_repeat(struct comparison *all, size_t at, uint64_t count, uint3
 		/* Others can only add to what crosses lo: the least is nearest to the truth. */
 		if (cell->least_ns == 0 || try.loopback_bytes < cell->loopback_bytes)
 			cell->loopback_bytes = try.loopback_bytes;
-		if (cell->least_ns == 0 || try.time_ns < cell->least_ns)
-			cell->least_ns = try.time_ns;
+		if (cell->least_ns == 0 || try.repeat.time_ns < cell->least_ns)
+			cell->least_ns = try.repeat.time_ns;
 		cell->tries++;
 		cell->undisturbed += !try.disturbed;
 		if (tries == 0 || try.foreign < kept.foreign)
@@ -182,23 +178,47 @@ static void time_repeat(struct comparison *all, size_t at, uint64_t count, uint3
 			break;
 	}
 	all->disturbed += kept.disturbed;
-	cell->times_ns[repeat] = kept.time_ns;
-	cell->flags_ns[repeat] = kept.flag_ns;
-	cell->cpu_ns += kept.cpu_ns;
+	*repeat = kept.repeat;
 	cell->taken++;
 }
 
-/* By the least times so far. One that was only disturbed gets a second chance. */
-static void drop_slow(struct comparison *all)
+/* The least time so far in one state of the cores; 0: none. */
+static double least_ns(const struct comparison *all, size_t size, size_t at, enum bench_cores cores)
 {
-	double best_ns = 0;
-	for (size_t c = 1; c < all->count; c++)
-		if (all->cells[c].measured && (best_ns == 0 || all->cells[c].least_ns < best_ns))
-			best_ns = all->cells[c].least_ns;
+	const struct repeat *repeats = comparison_repeats(all, size, at);
+	double least = 0;
+	for (uint32_t r = 0; r < all->options->repeats; r++)
+		if (repeats[r].cores == cores && repeats[r].time_ns > 0 && (least == 0 || repeats[r].time_ns < least))
+			least = repeats[r].time_ns;
+	return least;
+}
+
+/* Slow in every state of the cores in which it was measured. */
+static bool is_slow(const struct comparison *all, size_t size, size_t at, const double best_ns[BENCH_CORES_STATES])
+{
+	bool slow = false, fair = false;
+	for (enum bench_cores cores = 0; cores < BENCH_CORES_STATES; cores++) {
+		const double least = least_ns(all, size, at, cores);
+		slow = slow || bench_is_slow(least, best_ns[cores]);
+		fair = fair || (least > 0 && !bench_is_slow(least, best_ns[cores]));
+	}
+	return slow && !fair;
+}
+
+/* By the least times so far. One that was only disturbed gets a second chance. */
+static void drop_slow(struct comparison *all, size_t size)
+{
+	double best_ns[BENCH_CORES_STATES] = { 0 };
+	for (enum bench_cores cores = 0; cores < BENCH_CORES_STATES; cores++)
+		for (size_t c = 1; c < all->count; c++) {
+			const double least = all->cells[c].measured ? least_ns(all, size, c, cores) : 0;
+			if (least > 0 && (best_ns[cores] == 0 || least < best_ns[cores]))
+				best_ns[cores] = least;
+		}
 	for (size_t c = 1; c < all->count; c++) {
 		struct cell *cell = &all->cells[c];
 		if (cell->measured && (cell->undisturbed > 0 || cell->taken > 1))
-			cell->slow = cell->slow || bench_is_slow(cell->least_ns, best_ns);
+			cell->slow = cell->slow || is_slow(all, size, c, best_ns);
 	}
 }
 
@@ -243,59 +263,34 @@ static void sample(struct comparison *all, size_t at, uint64_t count)
 	struct cell *cell = &all->cells[at];
 	struct bench_command command = command_for(all, at, BENCH_SAMPLES, count);
 	command.iterations = cell->iterations < BENCH_DRIVER_SAMPLES ? cell->iterations : BENCH_DRIVER_SAMPLES;
+	const double flag_ns = bench_core_latency_ns();
 	order(all, at, &command, all->options->mode.seconds, &cell->sampled);
-}
-
-static void evaluate(struct comparison *all)
-{
-	const uint32_t repeats = all->options->repeats;
-	double *sorted = calloc(repeats, sizeof(sorted[0]));
-	all->best = 0;
-	for (size_t c = 0; sorted != NULL && c < all->count; c++) {
-		struct cell *cell = &all->cells[c];
-		size_t n = 0;
-		for (uint32_t r = 0; r < repeats; r++)
-			if (cell->times_ns[r] > 0)
-				sorted[n++] = cell->times_ns[r];
-		cell->measured = cell->measured && n > 0;
-		if (!cell->measured) {   /* what it has been left out for counts nowhere */
-			memset(cell->times_ns, 0, repeats * sizeof(cell->times_ns[0]));
-			continue;
-		}
-		cell->median_ns = bench_median(sorted, n);
-		cell->cpu_ns /= (double)n;
-		if (c > 0 && (all->best == 0 || cell->median_ns < all->cells[all->best].median_ns))
-			all->best = c;
-	}
-	free(sorted);
-	for (size_t c = 1; all->cells[0].measured && c < all->count; c++)
-		if (all->cells[c].measured)
-			all->cells[c].ratio = bench_ratios(all->cells[0].times_ns, all->cells[c].times_ns, repeats);
-}
-
-static void clear(struct comparison *all, size_t size)
-{
-	for (size_t c = 0; c < all->count; c++) {
-		const size_t from = comparison_times_at(all, size, c), bytes = all->options->repeats * sizeof(double);
-		all->cells[c] = (struct cell){ .times_ns = &all->times_ns[from], .flags_ns = &all->flags_ns[from] };
-		memset(all->cells[c].times_ns, 0, bytes);
-		memset(all->cells[c].flags_ns, 0, bytes);
-	}
+	cell->sampled_cores = bench_cores_of(flag_ns, bench_core_latency_ns());
 }
 
 void comparison_measure(struct comparison *all, size_t size, uint64_t count, uint64_t bytes)
 {
-	clear(all, size);
-	for (size_t c = 0; c < all->count; c++)
+	const size_t repeats_bytes = all->options->repeats * sizeof(struct repeat);
+	for (size_t c = 0; c < all->count; c++) {
+		all->cells[c] = (struct cell){ .sampled_cores = BENCH_CORES_CHANGED };
+		memset(comparison_repeats(all, size, c), 0, repeats_bytes);
 		prepare(all, c, count);
+	}
 	for (uint32_t r = 0; r < all->options->repeats; r++) {
-		for (size_t place = 0; place < all->count; place++)
-			time_repeat(all, bench_turn(r, place, all->count), count, r);
-		drop_slow(all);
+		for (size_t place = 0; place < all->count; place++) {
+			const size_t c = bench_turn(r, place, all->count);
+			time_repeat(all, c, count, &comparison_repeats(all, size, c)[r]);
+		}
+		drop_slow(all, size);
 	}
 	drop_contradicted(all, bytes);
-	for (size_t c = 0; all->json != NULL && c < all->count; c++)
-		if (all->cells[c].measured && !all->cells[c].slow)
+	for (size_t c = 0; c < all->count; c++) {
+		const struct cell *cell = &all->cells[c];
+		if (all->json != NULL && cell->measured && !cell->slow)
 			sample(all, c, count);
-	evaluate(all);
+		/* What it has been left out for counts nowhere. */
+		if (!cell->measured)
+			memset(comparison_repeats(all, size, c), 0, repeats_bytes);
+		all->slow[size * COMPETITORS_MAX + c] = cell->slow;
+	}
 }

@@ -1,27 +1,11 @@
-/* The table: a row a size with the best variant of each library, then every variant at every size. */
-#include "comparison.h"
+/* The tables: a row a size with the best variant of each library, then every variant at every size; and both again for
+ * another state of the cores. */
+#include "comparison_results.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "sizes.h"
-
-bool comparison_opens_library(const struct comparison *all, size_t at)
-{
-	return at < 2
-		|| strcmp(all->competitors[at].variant->library, all->competitors[at - 1].variant->library) != 0;
-}
-
-const struct cell *comparison_leader(const struct comparison *all, size_t first)
-{
-	const struct cell *best = NULL;
-	for (size_t c = first; c < all->count && (c == first || !comparison_opens_library(all, c)); c++) {
-		const struct cell *cell = &all->cells[c];
-		if (cell->measured && (best == NULL || cell->median_ns < best->median_ns))
-			best = cell;
-	}
-	return best;
-}
 
 static void print_settings(const struct comparison *all, size_t at)
 {
@@ -33,7 +17,7 @@ static void print_settings(const struct comparison *all, size_t at)
 	putc('\n', all->table);
 }
 
-void comparison_print_header(const struct comparison *all)
+static void print_run(const struct comparison *all)
 {
 	const struct bench_options *o = all->options;
 	fprintf(all->table, "# %s of %u ranks on %s%s%s, %s, %s, %s buffers; medians of %u repeats, taking turns\n",
@@ -47,68 +31,70 @@ void comparison_print_header(const struct comparison *all)
 	      "# ratio: collet's to the best peer's; cpu: us of all ranks together in one call, of collet and of the "
 	      "best peer\n",
 		all->table);
+}
+
+static void print_header(const struct comparison *all, const struct comparison_flags *flags, enum bench_cores cores)
+{
+	if (bench_cores_name(cores) != NULL)
+		fprintf(all->table, "# cores %s: a flag took %.0f ns one way (%.0f to %.0f)\n", bench_cores_name(cores),
+			flags->median_ns, flags->least_ns, flags->most_ns);
 	fprintf(all->table, "%10s", "bytes");
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
 			fprintf(all->table, " %11s", c == 0 ? "collet" : all->competitors[c].variant->library);
 	fprintf(all->table, "  %-27s %7s  %-16s %10s %10s\n", "best peer", "ratio", "spread", "cpu", "peer's cpu");
-	fflush(all->table);
 }
 
-void comparison_print_row(const struct comparison *all, uint64_t bytes)
+static double us(double ns)
 {
+	return ns > 0 ? ns / 1e3 : -1;
+}
+
+static void print_row(const struct comparison *all, size_t size, enum bench_cores cores)
+{
+	const size_t best = comparison_best_peer(all, size, cores);
+	const struct comparison_result mine = comparison_result(all, size, 0, cores),
+				       its = comparison_result(all, size, best, cores);
 	char text[24], spread[40] = "-";
-	fprintf(all->table, "%10s", bench_bytes_text(bytes, text));
-	for (size_t c = 0; c < all->count; c++) {
-		if (!comparison_opens_library(all, c))
-			continue;
-		const struct cell *best = comparison_leader(all, c);
-		bench_table_number(all->table, best != NULL ? best->median_ns / 1e3 : -1, 11);
-	}
-	const struct bench_ratio *ratio = &all->cells[all->best].ratio;
-	if (all->best > 0 && ratio->median > 0) {
-		snprintf(spread, sizeof(spread), "(%.2f to %.2f)", ratio->least, ratio->most);
-		fprintf(all->table, "  %-27s %7.2f  %-16s", all->competitors[all->best].name, ratio->median, spread);
+	fprintf(all->table, "%10s", bench_bytes_text(comparison_bytes(all, size), text));
+	for (size_t c = 0; c < all->count; c++)
+		if (comparison_opens_library(all, c))
+			bench_table_number(all->table, us(comparison_leader_ns(all, size, c, cores)), 11);
+	if (best > 0 && its.ratio.median > 0) {
+		snprintf(spread, sizeof(spread), "(%.2f to %.2f)", its.ratio.least, its.ratio.most);
+		fprintf(all->table, "  %-27s %7.2f  %-16s", all->competitors[best].name, its.ratio.median, spread);
 	} else {
 		fprintf(all->table, "  %-27s %7s  %-16s", "-", "-", "-");
 	}
-	bench_table_number(all->table, all->cells[0].measured ? all->cells[0].cpu_ns / 1e3 : -1, 10);
-	bench_table_number(all->table, all->best > 0 ? all->cells[all->best].cpu_ns / 1e3 : -1, 10);
+	bench_table_number(all->table, us(mine.cpu_ns), 10);
+	bench_table_number(all->table, best > 0 ? us(its.cpu_ns) : -1, 10);
 	putc('\n', all->table);
-	fflush(all->table);
 }
 
-static size_t fastest_peer(const struct comparison *all, size_t size)
+static void print_sizes(const struct comparison *all, size_t sizes)
 {
-	const size_t sizes = all->options->sizes.count;
-	size_t best = 0;
-	for (size_t c = 1; c < all->count; c++) {
-		const double mine = all->medians_us[c * sizes + size];
-		if (mine >= 0 && (best == 0 || mine < all->medians_us[best * sizes + size]))
-			best = c;
-	}
-	return best;
-}
-
-static void print_variants(const struct comparison *all, size_t sizes)
-{
-	const size_t stride = all->options->sizes.count;
-	char text[24];
-	fprintf(all->table,
-		"# every variant; *: the best peer; >: not measured to the end, "
-		"as it took more than %d times as long\n",
-		BENCH_SLOW_TIMES);
-	fprintf(all->table, "%-27s", "");
 	const bool sized = bench_collective_takes_bytes((enum bench_collective)all->work.collective);
+	char text[24];
+	fprintf(all->table, "%-27s", "");
 	for (size_t i = 0; i < sizes; i++)
 		fprintf(all->table, " %10s ", bench_bytes_text(sized ? all->options->sizes.bytes[i] : 0, text));
 	putc('\n', all->table);
+}
+
+static void print_variants(const struct comparison *all, size_t sizes, enum bench_cores cores)
+{
+	const char *name = bench_cores_name(cores);
+	fprintf(all->table,
+		"# every variant%s%s; *: the best peer; >: not measured to the end, "
+		"as it took more than %d times as long\n",
+		name != NULL ? ", cores " : "", name != NULL ? name : "", BENCH_SLOW_TIMES);
+	print_sizes(all, sizes);
 	for (size_t c = 0; c < all->count; c++) {
 		fprintf(all->table, "%-27s", all->competitors[c].name);
 		for (size_t i = 0; i < sizes; i++) {
-			bench_table_number(all->table, all->medians_us[c * stride + i], 10);
-			const bool best = c > 0 && c == fastest_peer(all, i);
-			putc(all->slow[c * stride + i] ? '>' : best ? '*' : ' ', all->table);
+			const bool best = c > 0 && c == comparison_best_peer(all, i, cores);
+			bench_table_number(all->table, us(comparison_result(all, i, c, cores).median_ns), 10);
+			putc(all->slow[i * COMPETITORS_MAX + c] ? '>' : best ? '*' : ' ', all->table);
 		}
 		putc('\n', all->table);
 	}
@@ -123,10 +109,41 @@ static bool has_variants(const struct comparison *all)
 	return false;
 }
 
-void comparison_print_end(const struct comparison *all, size_t sizes)
+/* The flags around collet's repeats; --json has those of all others. */
+static void print_flags(const struct comparison *all, size_t sizes)
 {
-	if (has_variants(all))
-		print_variants(all, sizes);
+	char text[24];
+	fputs("# ns of a flag one way, mean of before and after each of collet's repeats; ~: not the same, "
+	      "so it counts nowhere\n",
+		all->table);
+	for (size_t i = 0; i < sizes; i++) {
+		const struct repeat *repeats = comparison_repeats(all, i, 0);
+		fprintf(all->table, "# %8s", bench_bytes_text(comparison_bytes(all, i), text));
+		for (uint32_t r = 0; r < all->options->repeats; r++)
+			fprintf(all->table, " %4.0f%s", repeats[r].flag_ns,
+				repeats[r].cores == BENCH_CORES_CHANGED ? "~" : "");
+		putc('\n', all->table);
+	}
+}
+
+void comparison_print_table(const struct comparison *all, size_t sizes)
+{
+	print_run(all);
+	for (enum bench_cores cores = 0; cores < BENCH_CORES_STATES; cores++) {
+		const struct comparison_flags flags = comparison_flags(all, sizes, cores);
+		if (flags.repeats == 0)
+			continue;
+		print_header(all, &flags, cores);
+		for (size_t i = 0; i < sizes; i++)
+			print_row(all, i, cores);
+		if (has_variants(all))
+			print_variants(all, sizes, cores);
+	}
+	if (comparison_flags(all, sizes, BENCH_CORES_UNKNOWN).repeats == 0)
+		print_flags(all, sizes);
+	const char *missing = comparison_unseen_cores(all, sizes);
+	if (missing != NULL)
+		fprintf(all->table, "# cores were never %s meanwhile\n", missing);
 	fprintf(all->table,
 		"# %" PRIu64 " times taken, %" PRIu64 " of them again because other processes ran meanwhile; %" PRIu64
 		" were kept though disturbed\n",

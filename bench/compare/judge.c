@@ -36,6 +36,22 @@ bool bench_is_disturbed(const struct bench_load *load)
 	return bench_foreign_ns(load) > 0.03 * load->window_ns;
 }
 
+enum bench_cores bench_cores_of(double before_ns, double after_ns)
+{
+	const double least = before_ns < after_ns ? before_ns : after_ns;
+	const double most = before_ns < after_ns ? after_ns : before_ns;
+	if (!(most > 0))
+		return BENCH_CORES_UNKNOWN;
+	if (!(least > 0) || most >= 1.6 * least || (least < BENCH_FAR_NS) != (most < BENCH_FAR_NS))
+		return BENCH_CORES_CHANGED;
+	return least < BENCH_FAR_NS ? BENCH_CORES_NEAR : BENCH_CORES_FAR;
+}
+
+const char *bench_cores_name(enum bench_cores cores)
+{
+	return cores == BENCH_CORES_NEAR ? "near" : cores == BENCH_CORES_FAR ? "far" : NULL;
+}
+
 double bench_least_traffic(const struct bench_work *work, uint32_t ranks, uint64_t message_bytes)
 {
 	const double bytes = (double)message_bytes, others = ranks - 1.0;
@@ -81,25 +97,6 @@ double bench_median(double *values, size_t n)
 		return 0;
 	qsort(values, n, sizeof(values[0]), by_value);
 	return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-double bench_split_threshold(double *values, size_t n)
-{
-	double widest = 1.6, between = 0;
-	qsort(values, n, sizeof(values[0]), by_value);
-	while (n > 0 && !(values[0] > 0)) {
-		values++;
-		n--;
-	}
-	const size_t few = n / 10 > 0 ? n / 10 : 1;
-	for (size_t i = few; i + few <= n; i++) {
-		const double factor = values[i] / values[i - 1];
-		if (factor < widest)
-			continue;
-		widest = factor;
-		between = sqrt(values[i] * values[i - 1]);
-	}
-	return between;
 }
 
 struct bench_ratio bench_ratios(const double *mine, const double *other, size_t n)

@@ -31,6 +31,23 @@ double bench_foreign_ns(const struct bench_load *load);
 /* Others used more than 3 % of one core's time: a time measured meanwhile is no library's own. */
 bool bench_is_disturbed(const struct bench_load *load);
 
+/* How far apart two cores are, by the time of a flag one way. */
+enum bench_cores {
+	BENCH_CORES_NEAR,
+	BENCH_CORES_FAR,
+	BENCH_CORES_UNKNOWN,   /* no flag can be timed: there is one core */
+	BENCH_CORES_STATES,
+	BENCH_CORES_CHANGED = BENCH_CORES_STATES   /* not the same before and after: neither */
+};
+/* Cores that share a cache pass a flag in 26 to 70 ns, others in 155 to 260, on all machines seen so far. So the
+ * boundary is 120: far from both. */
+enum { BENCH_FAR_NS = 120 };
+/* The state during something, by the flags before and after it; 0: not known. Flags of one state differ by noise, and
+ * those of two states by a factor of 2. So a factor of 1.6 is a change. */
+enum bench_cores bench_cores_of(double before_ns, double after_ns);
+/* "near", "far"; NULL for the others. */
+const char *bench_cores_name(enum bench_cores cores);
+
 /* Returns the least bytes that one call must move between ranks, in total. The definition of the collective asks for
  * them, whatever the algorithm. */
 double bench_least_traffic(const struct bench_work *work, uint32_t ranks, uint64_t message_bytes);
@@ -59,10 +76,6 @@ struct bench_change bench_judge_change(const struct bench_ratio *then, const str
 
 /* The median of n values; sorts them. 0 for none. */
 double bench_median(double *values, size_t n);
-/* Sorts values, and returns the threshold between two groups of those above 0. The groups are separated by the
- * largest factor between neighbours, which must be 1.6 or more. Each group must hold a tenth of the values. Returns
- * 0 if there is one group. */
-double bench_split_threshold(double *values, size_t n);
 /* mine[i] / other[i] over all i where both are above 0. */
 struct bench_ratio bench_ratios(const double *mine, const double *other, size_t n);
 

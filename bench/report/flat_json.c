@@ -54,6 +54,8 @@ static const char *find(const char *line, const char *member)
 		at = skip_blanks(at + 1);
 		if (length < sizeof(name) && strcmp(name, member) == 0)
 			return at;
+		if (*at == '[')
+			at += strcspn(at, "]");   /* of numbers */
 		at = *at == '"' ? read_string(at, NULL, 0, &length) : at + strcspn(at, ",}");
 		if (at == NULL || *(at = skip_blanks(at)) != ',')
 			return NULL;

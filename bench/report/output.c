@@ -146,6 +146,16 @@ static void number_member(FILE *out, const char *key, double value)
 	putc(',', out);
 }
 
+static void put_array(FILE *out, const char *key, const double *values, uint32_t count)
+{
+	fprintf(out, "\"%s\":[", key);
+	for (uint32_t i = 0; i < count; i++) {
+		fputs(i > 0 ? "," : "", out);
+		bench_json_number(out, values[i]);
+	}
+	putc(']', out);
+}
+
 static void put_beside(FILE *out, const struct bench_beside *b)
 {
 	putc(',', out);
@@ -154,8 +164,11 @@ static void put_beside(FILE *out, const struct bench_beside *b)
 	fprintf(out, "\"repeats\":%u,\"best_peer\":%s,", b->repeats, b->best ? "true" : "false");
 	number_member(out, "collet_ratio", b->ratio);
 	number_member(out, "collet_ratio_least", b->ratio_least);
-	fputs("\"collet_ratio_most\":", out);
-	bench_json_number(out, b->ratio_most);
+	number_member(out, "collet_ratio_most", b->ratio_most);
+	string_member(out, "cores", b->cores);
+	put_array(out, "repeats_us", b->times_us, b->repeats);
+	putc(',', out);
+	put_array(out, "flags_ns", b->flags_ns, b->repeats);
 }
 
 static void put_device(FILE *out, const struct bench_measurement *m)

@@ -31,7 +31,9 @@ struct bench_measurement {
 struct bench_beside {
 	const char *settings;      /* what was tuned; "": nothing */
 	enum bench_buffer_kind collet_buffers;
-	uint32_t repeats;          /* that it was measured in */
+	const char *cores;         /* "near", "far": the state of the cores; NULL: unknown */
+	uint32_t repeats;          /* that it was measured in, in that state */
+	const double *times_us, *flags_ns;   /* of each: its mean, and a flag from core to core one way */
 	double ratio, ratio_least, ratio_most;   /* collet's time to this one's; < 0: unknown, or it is collet's */
 	bool best;                 /* the best peer */
 };

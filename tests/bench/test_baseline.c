@@ -13,7 +13,8 @@
 static void a_members_value_is_found_and_nothing_else(void **state)
 {
 	static const char line[] =
-		" {\"a\":\"x\\\"y\\\\\", \"b\":1.5e3,\"c\":true,\"d\":null , \"e\":\"\\\"b\\\":2\",\"f\":-4}\n";
+		" {\"a\":\"x\\\"y\\\\\", \"g\":[1,2],\"h\":[],\"b\":1.5e3,\"c\":true,\"d\":null , "
+		"\"e\":\"\\\"b\\\":2\",\"f\":-4}\n";
 	char text[16];
 	double number;
 	assert_true(bench_flat_text(line, "a", text, sizeof(text)));
@@ -49,7 +50,8 @@ static const char lines[] =
 	"{\"limit\":\"memcpy\",\"median\":12}\n"
 	"{\"library\":\"mpich\",\"collective\":\"allreduce\",\"transport\":\"shm\",\"dtype\":\"f32\","
 	"\"op\":\"sum\",\"ranks\":2,\"bytes\":4,\"in_place\":false,\"collet_buffers\":\"malloc\","
-	"\"collet_ratio\":0.5,\"collet_ratio_least\":0.49,\"collet_ratio_most\":0.51}\n";
+	"\"collet_ratio\":0.5,\"collet_ratio_least\":0.49,\"collet_ratio_most\":0.51,"
+	"\"cores\":\"far\",\"repeats_us\":[1]}\n";
 
 static void write_file(char path[64], const char *text)
 {
@@ -64,7 +66,7 @@ static struct bench_standing mpich(double ratio)
 	return (struct bench_standing){
 		.peer = "mpich",
 		.at = { .collective = "allreduce", .transport = "shm", .dtype = "f32", .op = "sum", .buffers = "malloc",
-			.ranks = 2, .bytes = 4 },
+			.cores = "far", .ranks = 2, .bytes = 4 },
 		.ratio = { ratio, ratio, ratio },
 	};
 }
@@ -104,8 +106,8 @@ static void slower_and_faster_are_told(void **state)
 
 static void another_case_or_peer_is_not_compared(void **state)
 {
-	struct bench_standing others[8];
-	for (size_t i = 0; i < 8; i++)
+	struct bench_standing others[9];
+	for (size_t i = 0; i < 9; i++)
 		others[i] = mpich(5);
 	strcpy(others[0].peer, "gloo");
 	strcpy(others[1].at.collective, "reduce");
@@ -115,7 +117,8 @@ static void another_case_or_peer_is_not_compared(void **state)
 	others[5].at.bytes = 8;
 	others[6].at.in_place = true;
 	strcpy(others[7].at.dtype, "f64");
-	for (size_t i = 0; i < 8; i++) {
+	strcpy(others[8].at.cores, "near");
+	for (size_t i = 0; i < 9; i++) {
 		char told[256] = "";
 		assert_int_equal(compare_with_lines(&others[i], told, sizeof(told)), -1);
 	}

@@ -190,9 +190,10 @@ static void each_peer_is_compared_with(void **state)
 			|| strstr(first.text, "# every variant") == NULL || strstr(first.text, "is left out") != NULL)
 			fail_msg("%s over %s: status %d:\n%s", rows[i].peers, rows[i].transport, first.status,
 				first.text);
-		/* So short a run may well be slower than the other; it must only be able to say so. */
+		/* So short a run may well be slower than the other, or see the cores elsewhere; it must only say so. */
 		if (second.status > 1 || strstr(second.text, "| bytes | collet |") == NULL
-			|| strstr(second.text, "times as long as then") == NULL)
+			|| (strstr(second.text, "times as long as then") == NULL
+				&& strstr(second.text, "no case and peer in common") == NULL))
 			fail_msg("%s over %s: status %d:\n%s", rows[i].peers, rows[i].transport, second.status,
 				second.text);
 	}

@@ -137,30 +137,30 @@ static void ratios_are_taken_repeat_by_repeat(void **state)
 	assert_true(bench_median(even, 4) == 2.5 && bench_median(even, 3) == 2);
 }
 
-static void two_heaps_are_told_apart(void **state)
+static void cores_are_near_or_far_by_the_flag_on_both_sides(void **state)
 {
-	const struct {
-		const char *what;
-		size_t n;
-		double values[8];
-		double least, most;   /* what lies between; 0: one heap */
+	static const struct {
+		double before_ns, after_ns;
+		enum bench_cores cores;
 	} rows[] = {
-		{ "none", 0, { 0 }, 0, 0 },
-		{ "one", 1, { 47 }, 0, 0 },
-		{ "about as long", 5, { 47, 50, 45, 60, 52 }, 0, 0 },
-		{ "two heaps", 6, { 47, 244, 50, 240, 45, 260 }, 51, 239 },
-		{ "one of five", 5, { 47, 244, 50, 45, 48 }, 51, 243 },
-		{ "unknown ones do not count", 6, { 0, 47, 0, 50, 0, 48 }, 0, 0 },
-		{ "two heaps and unknown ones", 6, { 0, 47, 244, 0, 50, 240 }, 51, 239 },
-		{ "a smaller step besides", 6, { 40, 70, 41, 300, 310, 71 }, 72, 299 },
+		{ 50, 66, BENCH_CORES_NEAR },
+		{ 26, 27, BENCH_CORES_NEAR },      /* two threads of one core */
+		{ 119, 118, BENCH_CORES_NEAR },
+		{ 120, 121, BENCH_CORES_FAR },
+		{ 240, 260, BENCH_CORES_FAR },
+		{ 50, 244, BENCH_CORES_CHANGED },
+		{ 244, 50, BENCH_CORES_CHANGED },
+		{ 26, 60, BENCH_CORES_CHANGED },   /* both near, but not the same */
+		{ 119, 120, BENCH_CORES_CHANGED },
+		{ 125, 250, BENCH_CORES_CHANGED },
+		{ 0, 50, BENCH_CORES_CHANGED },    /* one could not be measured */
+		{ 244, 0, BENCH_CORES_CHANGED },
+		{ 0, 0, BENCH_CORES_UNKNOWN },
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		double values[8];
-		memcpy(values, rows[i].values, sizeof(values));
-		const double between = bench_split_threshold(values, rows[i].n);
-		if (between < rows[i].least || between > rows[i].most)
-			fail_msg("%s: %.1f", rows[i].what, between);
-	}
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (bench_cores_of(rows[i].before_ns, rows[i].after_ns) != rows[i].cores)
+			fail_msg("%.0f, then %.0f ns: %d", rows[i].before_ns, rows[i].after_ns,
+				bench_cores_of(rows[i].before_ns, rows[i].after_ns));
 }
 
 static void a_change_counts_beyond_the_noise_of_both_runs(void **state)
@@ -202,7 +202,7 @@ int main(void)
 		cmocka_unit_test(what_must_travel_follows_from_the_collective),
 		cmocka_unit_test(a_transport_is_believed_only_with_its_bytes),
 		cmocka_unit_test(ratios_are_taken_repeat_by_repeat),
-		cmocka_unit_test(two_heaps_are_told_apart),
+		cmocka_unit_test(cores_are_near_or_far_by_the_flag_on_both_sides),
 		cmocka_unit_test(a_change_counts_beyond_the_noise_of_both_runs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,14 +134,21 @@ static void what_is_not_known_is_null(void **state)
 
 static void in_a_comparison_it_says_how_it_stands(void **state)
 {
-	const struct bench_beside beside = { .settings = "UCX_TLS=tcp", .collet_buffers = BENCH_ALLOC, .repeats = 5,
-		.ratio = 0.5, .ratio_least = 0.25, .ratio_most = 1, .best = true };
+	static const double times_us[] = { 2, 2.5 }, flags_ns[] = { 55, 56 };
+	struct bench_beside beside = { .settings = "UCX_TLS=tcp", .collet_buffers = BENCH_ALLOC, .cores = "near",
+		.repeats = 2, .times_us = times_us, .flags_ns = flags_ns, .ratio = 0.5, .ratio_least = 0.25,
+		.ratio_most = 1, .best = true };
 	struct bench_measurement m = measured;
 	m.beside = &beside;
 	char *text = written(bench_json_measurement, &m);
 	assert_non_null(strstr(text, "\"predicted_us\":1.5,\"settings\":\"UCX_TLS=tcp\",\"collet_buffers\":\"alloc\","
-		"\"repeats\":5,\"best_peer\":true,\"collet_ratio\":0.5,\"collet_ratio_least\":0.25,"
-		"\"collet_ratio_most\":1}\n"));
+		"\"repeats\":2,\"best_peer\":true,\"collet_ratio\":0.5,\"collet_ratio_least\":0.25,"
+		"\"collet_ratio_most\":1,\"cores\":\"near\",\"repeats_us\":[2,2.5],\"flags_ns\":[55,56]}\n"));
+	free(text);
+	beside.cores = NULL;
+	beside.repeats = 0;
+	text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, ",\"cores\":null,\"repeats_us\":[],\"flags_ns\":[]}\n"));
 	free(text);
 }
 
