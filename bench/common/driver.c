@@ -126,6 +126,16 @@ static void sample(struct server *s, const struct bench_command *command, struct
 	reply->p99_ns = bench_percentile(&s->samples, 0.99);
 }
 
+static void rewrite(struct server *s, const struct bench_command *command, struct bench_reply *reply)
+{
+	if (bench_run_rewritten(&s->run, command->iterations, &s->samples, &reply->wrong)) {
+		fail(s, reply);
+		return;
+	}
+	reply->p50_ns = bench_percentile(&s->samples, 0.5);
+	reply->p99_ns = bench_percentile(&s->samples, 0.99);
+}
+
 static void obey(struct server *s, const struct bench_command *command, struct bench_reply *reply)
 {
 	memset(reply, 0, sizeof(*reply));
@@ -136,6 +146,8 @@ static void obey(struct server *s, const struct bench_command *command, struct b
 		cannot(reply, "nothing is prepared");
 	else if (command->order == BENCH_BATCH)
 		batch(s, command, reply);
+	else if (command->order == BENCH_REWRITTEN)
+		rewrite(s, command, reply);
 	else
 		sample(s, command, reply);
 }

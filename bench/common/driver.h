@@ -23,6 +23,7 @@ enum bench_order {
 	BENCH_PREPARE,   /* allocate and fill for work, bytes, buffers, cold; then one checked call */
 	BENCH_BATCH,     /* warm_iterations untimed, then iterations timed */
 	BENCH_SAMPLES,   /* iterations, each by itself: p50 and p99 */
+	BENCH_REWRITTEN, /* the same, of calls whose input was just written and whose result is read; and wrong */
 	BENCH_QUIT
 };
 

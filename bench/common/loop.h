@@ -30,6 +30,7 @@ struct bench_library {
 	bool (*supports)(void *context, const struct bench_work *work, uint64_t count);
 	const char *(*error)(void *context);
 	const struct bench_allocator *allocator;   /* NULL: it has no memory of its own */
+	bool one_host;            /* ranks share a clock */
 	bool in_place_at_start;   /* an in-place reduce_scatter leaves its result at the buffer's start, as MPI does */
 };
 
@@ -86,7 +87,8 @@ int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct benc
 /* Back to back with a clock read between two calls. */
 int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_samples *samples);
 /* Times single calls as a program makes them: before each the input is written again, after each the result is read.
- * A barrier precedes the call. Only the call is timed. *wrong counts the elements of all results that are wrong. */
+ * A barrier precedes the call, which ranks of one host start at the same time. Only the call is timed. *wrong counts
+ * the elements of all results that are wrong. */
 int bench_run_rewritten(struct bench_run *r, uint64_t iterations, struct bench_samples *samples, uint64_t *wrong);
 
 enum { BENCH_ITERATIONS_MAX = 10000000, BENCH_FIRST_CALLS = 128 };

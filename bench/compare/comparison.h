@@ -28,6 +28,7 @@ struct cell {
 /* One library's part in one round. */
 struct repeat {
 	double time_ns, cpu_ns;    /* of one call, cpu of all ranks together; 0: not measured */
+	double rewritten_ns;       /* --rewrite: of one call between a rewritten input and a result that is read */
 	double flag_ns;            /* the mean of before and after; 0: unknown */
 	enum bench_cores cores;
 };

@@ -16,7 +16,8 @@ static void print(const struct comparison *all, size_t size, size_t at, enum ben
 {
 	const struct cell *cell = &all->cells[at];
 	const struct competitor *who = &all->competitors[at];
-	const struct comparison_result result = comparison_result(all, size, at, cores);
+	const struct comparison_result result = comparison_result(all, size, at, cores, COMPARISON_PLAIN),
+				       rewritten = comparison_result(all, size, at, cores, COMPARISON_REWRITTEN);
 	const struct repeat *repeats = comparison_repeats(all, size, at);
 	double times_us[BENCH_REPEATS_MAX], flags_ns[BENCH_REPEATS_MAX];
 	char settings[2048];
@@ -38,7 +39,8 @@ static void print(const struct comparison *all, size_t size, size_t at, enum ben
 		.ratio = known ? result.ratio.median : -1,
 		.ratio_least = known ? result.ratio.least : -1,
 		.ratio_most = known ? result.ratio.most : -1,
-		.best = at > 0 && at == comparison_best_peer(all, size, cores),
+		.rewritten_ratio = rewritten.ratio.median > 0 ? rewritten.ratio.median : -1,
+		.best = at > 0 && at == comparison_best_peer(all, size, cores, COMPARISON_PLAIN),
 	};
 	const struct bench_measurement m = {
 		.library = who->name,
@@ -54,7 +56,7 @@ static void print(const struct comparison *all, size_t size, size_t at, enum ben
 		.time_ns = result.median_ns,
 		.p50_ns = sampled ? (double)cell->sampled.p50_ns : -1,
 		.p99_ns = sampled ? (double)cell->sampled.p99_ns : -1,
-		.rewritten_ns = -1,
+		.rewritten_ns = all->options->mode.rewrite ? rewritten.median_ns : -1,
 		.cpu_ns = result.cpu_ns,
 		.page_faults = -1,
 		.switches = -1,
@@ -69,7 +71,7 @@ void comparison_print_json(const struct comparison *all, size_t size)
 {
 	for (enum bench_cores cores = 0; cores < BENCH_CORES_STATES; cores++)
 		for (size_t c = 0; c < all->count; c++)
-			if (comparison_result(all, size, c, cores).repeats > 0)
+			if (comparison_result(all, size, c, cores, COMPARISON_PLAIN).repeats > 0)
 				print(all, size, c, cores);
 }
 
@@ -79,7 +81,7 @@ static bool note_state(struct comparison *all, size_t size, enum bench_cores cor
 	bool done = true;
 	snprintf(standing->at.cores, sizeof(standing->at.cores), "%s", name != NULL ? name : "");
 	for (size_t c = 1; done && c < all->count; c++) {
-		standing->ratio = comparison_result(all, size, c, cores).ratio;
+		standing->ratio = comparison_result(all, size, c, cores, COMPARISON_PLAIN).ratio;
 		snprintf(standing->peer, sizeof(standing->peer), "%s", all->competitors[c].name);
 		done = !(standing->ratio.median > 0) || bench_baseline_add(&all->standings, standing);
 	}

@@ -32,11 +32,12 @@ static void put_header(const struct comparison *all, const struct comparison_fla
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
 			fprintf(out, " %s |", proper_name(all, c));
-	fputs(" best peer | ratio | spread | CPU | its CPU |\n|---|", out);
+	fputs(" best peer | ratio | spread | CPU | its CPU |", out);
+	fputs(o->mode.rewrite ? " rewritten | best peer | ratio |\n|---|" : "\n|---|", out);
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
 			fputs("---|", out);
-	fputs("---|---|---|---|---|\n", out);
+	fputs(o->mode.rewrite ? "---|---|---|---|---|---|---|---|\n" : "---|---|---|---|---|\n", out);
 }
 
 static void put_us(FILE *out, double ns)
@@ -45,13 +46,25 @@ static void put_us(FILE *out, double ns)
 	fputs(" |", out);
 }
 
+static void put_rewritten(const struct comparison *all, size_t size, enum bench_cores cores)
+{
+	const size_t best = comparison_best_peer(all, size, cores, COMPARISON_REWRITTEN);
+	const struct comparison_result mine = comparison_result(all, size, 0, cores, COMPARISON_REWRITTEN),
+				       its = comparison_result(all, size, best, cores, COMPARISON_REWRITTEN);
+	put_us(all->markdown, mine.median_ns);
+	if (best > 0 && its.ratio.median > 0)
+		fprintf(all->markdown, " %s | %.2f |", all->competitors[best].name, its.ratio.median);
+	else
+		fputs(" - | - |", all->markdown);
+}
+
 static void put_row(const struct comparison *all, size_t size, enum bench_cores cores)
 {
 	FILE *out = all->markdown;
 	const uint64_t bytes = comparison_bytes(all, size);
-	const size_t best = comparison_best_peer(all, size, cores);
-	const struct comparison_result mine = comparison_result(all, size, 0, cores),
-				       its = comparison_result(all, size, best, cores);
+	const size_t best = comparison_best_peer(all, size, cores, COMPARISON_PLAIN);
+	const struct comparison_result mine = comparison_result(all, size, 0, cores, COMPARISON_PLAIN),
+				       its = comparison_result(all, size, best, cores, COMPARISON_PLAIN);
 	char text[24];
 	fprintf(out, "| %s%s |", bench_bytes_text(bytes, text), bytes < 1024 ? " B" : "");
 	for (size_t c = 0; c < all->count; c++)
@@ -64,6 +77,8 @@ static void put_row(const struct comparison *all, size_t size, enum bench_cores 
 		fputs(" - | - | - |", out);
 	put_us(out, mine.cpu_ns);
 	put_us(out, best > 0 ? its.cpu_ns : -1);
+	if (all->options->mode.rewrite)
+		put_rewritten(all, size, cores);
 	putc('\n', out);
 }
 

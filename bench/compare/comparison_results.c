@@ -13,12 +13,13 @@ uint64_t comparison_bytes(const struct comparison *all, size_t size)
 
 /* The times of one competitor in one state, 0 for repeats in another one. */
 static size_t pick(const struct comparison *all, size_t size, size_t competitor, enum bench_cores cores,
-	double times_ns[BENCH_REPEATS_MAX])
+	enum comparison_calls calls, double times_ns[BENCH_REPEATS_MAX])
 {
 	const struct repeat *repeats = comparison_repeats(all, size, competitor);
 	size_t count = 0;
 	for (uint32_t r = 0; r < all->options->repeats; r++) {
-		times_ns[r] = repeats[r].cores == cores ? repeats[r].time_ns : 0;
+		const double time_ns = calls == COMPARISON_PLAIN ? repeats[r].time_ns : repeats[r].rewritten_ns;
+		times_ns[r] = repeats[r].cores == cores ? time_ns : 0;
 		count += times_ns[r] > 0;
 	}
 	return count;
@@ -47,14 +48,14 @@ static double mean_cpu_ns(const struct comparison *all, size_t size, size_t comp
 	return count > 0 ? sum / (double)count : 0;
 }
 
-struct comparison_result comparison_result(
-	const struct comparison *all, size_t size, size_t competitor, enum bench_cores cores)
+struct comparison_result comparison_result(const struct comparison *all, size_t size, size_t competitor,
+	enum bench_cores cores, enum comparison_calls calls)
 {
 	const uint32_t repeats = all->options->repeats;
 	double mine_ns[BENCH_REPEATS_MAX], its_ns[BENCH_REPEATS_MAX];
 	struct comparison_result result = { 0 };
-	pick(all, size, 0, cores, mine_ns);
-	result.repeats = (uint32_t)pick(all, size, competitor, cores, its_ns);
+	pick(all, size, 0, cores, calls, mine_ns);
+	result.repeats = (uint32_t)pick(all, size, competitor, cores, calls, its_ns);
 	result.median_ns = median_of_known(its_ns, repeats);
 	result.cpu_ns = mean_cpu_ns(all, size, competitor, cores);
 	if (competitor > 0)
@@ -62,12 +63,13 @@ struct comparison_result comparison_result(
 	return result;
 }
 
-size_t comparison_best_peer(const struct comparison *all, size_t size, enum bench_cores cores)
+size_t comparison_best_peer(
+	const struct comparison *all, size_t size, enum bench_cores cores, enum comparison_calls calls)
 {
 	struct comparison_result best = { 0 };
 	size_t at = 0;
 	for (size_t c = 1; c < all->count; c++) {
-		const struct comparison_result its = comparison_result(all, size, c, cores);
+		const struct comparison_result its = comparison_result(all, size, c, cores, calls);
 		if (its.repeats == 0)
 			continue;
 		const bool beside = its.ratio.median > 0, best_beside = best.ratio.median > 0;
@@ -88,7 +90,7 @@ double comparison_leader_ns(const struct comparison *all, size_t size, size_t fi
 {
 	double least_ns = -1;
 	for (size_t c = first; c < all->count && (c == first || !comparison_opens_library(all, c)); c++) {
-		const struct comparison_result its = comparison_result(all, size, c, cores);
+		const struct comparison_result its = comparison_result(all, size, c, cores, COMPARISON_PLAIN);
 		if (its.repeats > 0 && (least_ns < 0 || its.median_ns < least_ns))
 			least_ns = its.median_ns;
 	}

@@ -89,6 +89,16 @@ static bool takes_part(const struct comparison *all, size_t at)
 		&& (c->variant == NULL || c->variant->collectives == 0 || (c->variant->collectives & bit) != 0);
 }
 
+/* Counts and reports wrong elements. */
+static void note_wrong(struct comparison *all, size_t at, uint64_t wrong)
+{
+	all->wrong += wrong;
+	if (wrong == 0)
+		return;
+	bench_progress_clear();
+	fprintf(stderr, "collet-bench: %s: %" PRIu64 " wrong elements\n", all->competitors[at].name, wrong);
+}
+
 /* Allocates, checks, and finds how many calls fit into the time. */
 static void prepare(struct comparison *all, size_t at, uint64_t count)
 {
@@ -107,12 +117,7 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 		all->competitors[at].refused |= UINT32_C(1) << all->work.collective;
 		return;
 	}
-	all->wrong += cell->prepared.wrong;
-	if (cell->prepared.wrong > 0) {
-		bench_progress_clear();
-		fprintf(stderr, "collet-bench: %s: %" PRIu64 " wrong elements\n", all->competitors[at].name,
-			cell->prepared.wrong);
-	}
+	note_wrong(all, at, cell->prepared.wrong);
 	cell->measured = calibrate(all, at, count);
 }
 
@@ -123,6 +128,18 @@ struct try {
 	double foreign;    /* part of a core that others used */
 	bool disturbed;
 };
+
+static bool try_rewritten(struct comparison *all, size_t at, uint64_t count, struct repeat *repeat)
+{
+	struct bench_command command = command_for(all, at, BENCH_REWRITTEN, count);
+	struct bench_reply reply;
+	command.iterations = bench_rewritten_iterations(all->cells[at].iterations);
+	if (!order(all, at, &command, all->options->mode.seconds, &reply))
+		return false;
+	note_wrong(all, at, reply.wrong);
+	repeat->rewritten_ns = (double)reply.p50_ns;
+	return true;
+}
 
 static bool try_once(struct comparison *all, size_t at, uint64_t count, struct try *try)
 {
@@ -138,14 +155,16 @@ static bool try_once(struct comparison *all, size_t at, uint64_t count, struct t
 	if (!order(all, at, &command, all->options->mode.seconds, &reply))
 		return false;
 	bench_load_read(&after, c->rank_pids, c->ranks);
-	const double flag_after_ns = bench_core_latency_ns();
 	const struct bench_load load = bench_load_between(&before, &after, c->pinned && !all->oversubscribed);
 	try->repeat = (struct repeat){
 		.time_ns = (double)reply.elapsed_ns / (double)cell->iterations,
 		.cpu_ns = (double)reply.cpu_ns / (double)cell->iterations,
-		.flag_ns = (flag_before_ns + flag_after_ns) / 2,
-		.cores = bench_cores_of(flag_before_ns, flag_after_ns),
 	};
+	if (all->options->mode.rewrite && !try_rewritten(all, at, count, &try->repeat))
+		return false;
+	const double flag_after_ns = bench_core_latency_ns();
+	try->repeat.flag_ns = (flag_before_ns + flag_after_ns) / 2;
+	try->repeat.cores = bench_cores_of(flag_before_ns, flag_after_ns);
 	try->loopback_bytes = (double)(after.loopback_bytes - before.loopback_bytes)
 		/ (double)(command.warm_iterations + command.iterations);
 	try->foreign = bench_foreign_ns(&load) / load.window_ns;

@@ -31,6 +31,10 @@ static void print_run(const struct comparison *all)
 	      "# ratio: collet's to the best peer's; cpu: us of all ranks together in one call, of collet and of the "
 	      "best peer\n",
 		all->table);
+	if (o->mode.rewrite)
+		fputs("# rewritten: collet's median of calls whose input was written just before and whose result is "
+		      "read after,\n# and its ratio to the best peer's\n",
+			all->table);
 }
 
 static void print_header(const struct comparison *all, const struct comparison_flags *flags, enum bench_cores cores)
@@ -42,7 +46,10 @@ static void print_header(const struct comparison *all, const struct comparison_f
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
 			fprintf(all->table, " %11s", c == 0 ? "collet" : all->competitors[c].variant->library);
-	fprintf(all->table, "  %-27s %7s  %-16s %10s %10s\n", "best peer", "ratio", "spread", "cpu", "peer's cpu");
+	fprintf(all->table, "  %-27s %7s  %-16s %10s %10s", "best peer", "ratio", "spread", "cpu", "peer's cpu");
+	if (all->options->mode.rewrite)
+		fprintf(all->table, " %10s  %-27s %7s", "rewritten", "best peer", "ratio");
+	putc('\n', all->table);
 }
 
 static double us(double ns)
@@ -50,11 +57,23 @@ static double us(double ns)
 	return ns > 0 ? ns / 1e3 : -1;
 }
 
+static void print_rewritten(const struct comparison *all, size_t size, enum bench_cores cores)
+{
+	const size_t best = comparison_best_peer(all, size, cores, COMPARISON_REWRITTEN);
+	const struct comparison_result mine = comparison_result(all, size, 0, cores, COMPARISON_REWRITTEN),
+				       its = comparison_result(all, size, best, cores, COMPARISON_REWRITTEN);
+	bench_table_number(all->table, us(mine.median_ns), 10);
+	if (best > 0 && its.ratio.median > 0)
+		fprintf(all->table, "  %-27s %7.2f", all->competitors[best].name, its.ratio.median);
+	else
+		fprintf(all->table, "  %-27s %7s", "-", "-");
+}
+
 static void print_row(const struct comparison *all, size_t size, enum bench_cores cores)
 {
-	const size_t best = comparison_best_peer(all, size, cores);
-	const struct comparison_result mine = comparison_result(all, size, 0, cores),
-				       its = comparison_result(all, size, best, cores);
+	const size_t best = comparison_best_peer(all, size, cores, COMPARISON_PLAIN);
+	const struct comparison_result mine = comparison_result(all, size, 0, cores, COMPARISON_PLAIN),
+				       its = comparison_result(all, size, best, cores, COMPARISON_PLAIN);
 	char text[24], spread[40] = "-";
 	fprintf(all->table, "%10s", bench_bytes_text(comparison_bytes(all, size), text));
 	for (size_t c = 0; c < all->count; c++)
@@ -68,6 +87,8 @@ static void print_row(const struct comparison *all, size_t size, enum bench_core
 	}
 	bench_table_number(all->table, us(mine.cpu_ns), 10);
 	bench_table_number(all->table, best > 0 ? us(its.cpu_ns) : -1, 10);
+	if (all->options->mode.rewrite)
+		print_rewritten(all, size, cores);
 	putc('\n', all->table);
 }
 
@@ -81,19 +102,21 @@ static void print_sizes(const struct comparison *all, size_t sizes)
 	putc('\n', all->table);
 }
 
-static void print_variants(const struct comparison *all, size_t sizes, enum bench_cores cores)
+static void print_variants(
+	const struct comparison *all, size_t sizes, enum bench_cores cores, enum comparison_calls calls)
 {
 	const char *name = bench_cores_name(cores);
 	fprintf(all->table,
-		"# every variant%s%s; *: the best peer; >: not measured to the end, "
+		"# every variant%s%s%s; *: the best peer; >: not measured to the end, "
 		"as it took more than %d times as long\n",
-		name != NULL ? ", cores " : "", name != NULL ? name : "", BENCH_SLOW_TIMES);
+		name != NULL ? ", cores " : "", name != NULL ? name : "",
+		calls == COMPARISON_REWRITTEN ? ", inputs rewritten" : "", BENCH_SLOW_TIMES);
 	print_sizes(all, sizes);
 	for (size_t c = 0; c < all->count; c++) {
 		fprintf(all->table, "%-27s", all->competitors[c].name);
 		for (size_t i = 0; i < sizes; i++) {
-			const bool best = c > 0 && c == comparison_best_peer(all, i, cores);
-			bench_table_number(all->table, us(comparison_result(all, i, c, cores).median_ns), 10);
+			const bool best = c > 0 && c == comparison_best_peer(all, i, cores, calls);
+			bench_table_number(all->table, us(comparison_result(all, i, c, cores, calls).median_ns), 10);
 			putc(all->slow[i * COMPETITORS_MAX + c] ? '>' : best ? '*' : ' ', all->table);
 		}
 		putc('\n', all->table);
@@ -137,7 +160,9 @@ void comparison_print_table(const struct comparison *all, size_t sizes)
 		for (size_t i = 0; i < sizes; i++)
 			print_row(all, i, cores);
 		if (has_variants(all))
-			print_variants(all, sizes, cores);
+			print_variants(all, sizes, cores, COMPARISON_PLAIN);
+		if (has_variants(all) && all->options->mode.rewrite)
+			print_variants(all, sizes, cores, COMPARISON_REWRITTEN);
 	}
 	if (comparison_flags(all, sizes, BENCH_CORES_UNKNOWN).repeats == 0)
 		print_flags(all, sizes);

@@ -108,6 +108,7 @@ collet_status collet_library_init_with(struct collet_library *collet, const coll
 			[BENCH_GATHER] = run_gather, [BENCH_SCATTER] = run_scatter,
 			[BENCH_ALLTOALL] = run_alltoall, [BENCH_SENDRECV] = run_sendrecv,
 		},
+		.one_host = collet_comm_local_size(collet->comm) == collet_comm_size(collet->comm),
 		.error = error_text,
 		.allocator = &collet->allocator,
 	};

@@ -349,6 +349,7 @@ int main()
 	driver.library.context = &peer;
 	driver.library.rank = rank;
 	driver.library.size = size;
+	driver.library.one_host = true;
 	const char *wish = std::getenv("COLLET_BENCH_GLOO");
 	if (!choose(&peer, wish, &driver.library)) {
 		std::fprintf(stderr, "COLLET_BENCH_GLOO=%s: expected ring, bcube, halving or chunked[,sync|,poll]\n",

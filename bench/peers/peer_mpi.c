@@ -86,7 +86,7 @@ int main(int argc, char **argv)
 		.library = {
 			.context = &peer, .rank = (uint32_t)peer.rank, .size = (uint32_t)peer.size,
 			.supports = supports_in_place, .error = error_text,
-			.allocator = &allocator, .in_place_at_start = true,
+			.allocator = &allocator, .one_host = true, .in_place_at_start = true,
 		},
 		.version = version,
 	};

@@ -156,8 +156,9 @@ static void put_array(FILE *out, const char *key, const double *values, uint32_t
 	putc(']', out);
 }
 
-static void put_beside(FILE *out, const struct bench_beside *b)
+static void put_beside(FILE *out, const struct bench_measurement *m)
 {
+	const struct bench_beside *b = m->beside;
 	putc(',', out);
 	string_member(out, "settings", b->settings);
 	string_member(out, "collet_buffers", bench_buffer_kind_name(b->collet_buffers));
@@ -165,6 +166,8 @@ static void put_beside(FILE *out, const struct bench_beside *b)
 	number_member(out, "collet_ratio", b->ratio);
 	number_member(out, "collet_ratio_least", b->ratio_least);
 	number_member(out, "collet_ratio_most", b->ratio_most);
+	if (m->rewritten_ns >= 0)
+		number_member(out, "collet_rewritten_ratio", b->rewritten_ratio);
 	string_member(out, "cores", b->cores);
 	put_array(out, "repeats_us", b->times_us, b->repeats);
 	putc(',', out);
@@ -219,7 +222,7 @@ void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 	if (m->device != NULL)
 		put_device(out, m);
 	if (m->beside != NULL)
-		put_beside(out, m->beside);
+		put_beside(out, m);
 	fputs("}\n", out);
 	fflush(out);
 }

@@ -35,6 +35,7 @@ struct bench_beside {
 	uint32_t repeats;          /* that it was measured in, in that state */
 	const double *times_us, *flags_ns;   /* of each: its mean, and a flag from core to core one way */
 	double ratio, ratio_least, ratio_most;   /* collet's time to this one's; < 0: unknown, or it is collet's */
+	double rewritten_ratio;    /* the same of the calls with --rewrite, its median */
 	bool best;                 /* the best peer */
 };
 

@@ -97,6 +97,8 @@ static void every_command_runs(void **state)
 		{ "compare allreduce -n 2 --with mpich,openmpi:fastest", 2, "--with openmpi:fastest" },
 		{ "compare allreduce -n 2 --with gloo --algorithm tree --sizes 4 --repeats 2 --seconds 0.01 --json -",
 			0, "\"algorithm\":\"tree\",\"transport\":\"shm\"" },
+		{ "compare allreduce -n 2 --with gloo --rewrite --sizes 4 --repeats 2 --seconds 0.01 --json -", 0,
+			"\"rewritten_us\":" },
 		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0,
 			"gloo is left out" },
 	};

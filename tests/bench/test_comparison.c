@@ -89,9 +89,11 @@ static void each_state_has_its_own_medians_and_best_peer(void **state)
 	};
 	TAKE(both_states);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const size_t best = comparison_best_peer(&all, rows[i].size, rows[i].cores);
-		const struct comparison_result mine = comparison_result(&all, rows[i].size, COLLET, rows[i].cores),
-					       its = comparison_result(&all, rows[i].size, best, rows[i].cores);
+		const size_t best = comparison_best_peer(&all, rows[i].size, rows[i].cores, COMPARISON_PLAIN);
+		const struct comparison_result mine = comparison_result(&all, rows[i].size, COLLET, rows[i].cores,
+						       COMPARISON_PLAIN),
+					       its = comparison_result(&all, rows[i].size, best, rows[i].cores,
+						       COMPARISON_PLAIN);
 		const double difference = its.ratio.median - rows[i].ratio;
 		if (mine.median_ns != rows[i].mine_ns || best != rows[i].best || difference > 1e-9 || difference < -1e-9
 			|| (best > 0 && its.median_ns != rows[i].best_ns) || mine.cpu_ns != 2 * rows[i].mine_ns)
@@ -162,6 +164,29 @@ static void each_state_has_a_table(void **state)
 		has(rows[i].text, rows[i].part, rows[i].wanted);
 }
 
+static void rewritten_calls_have_a_best_peer_of_their_own(void **state)
+{
+	TAKE(one_state);
+	options.mode.rewrite = true;
+	for (size_t r = 0; r < REPEATS; r++) {
+		comparison_repeats(&all, 0, COLLET)[r].rewritten_ns = 200;
+		comparison_repeats(&all, 0, ONE)[r].rewritten_ns = 400;
+		comparison_repeats(&all, 0, OTHER)[r] = (struct repeat){ .time_ns = 500, .rewritten_ns = 160,
+			.flag_ns = 47, .cores = BENCH_CORES_NEAR };
+	}
+	print();
+	has(table, " rewritten  best peer                     ratio\n", true);
+	has(table, "0.200  other                          1.25\n", true);
+	has(table, "# every variant, cores near, inputs rewritten; ", true);
+	has(document, "| CPU | its CPU | rewritten | best peer | ratio |\n", true);
+	has(document, "| one | 0.52 | 0.50 to 0.53 | 0.103 | 0.200 | 0.200 | other | 1.25 |\n", true);
+	has(document, "| 64 KiB | - | - | - | - | - | - | - | - | - | - | - |\n", true);
+	TAKE(one_state);
+	print();
+	has(table, "rewritten", false);
+	has(document, "rewritten", false);
+}
+
 static void a_state_that_was_not_seen_has_none_and_is_named(void **state)
 {
 	TAKE(one_state);
@@ -190,6 +215,7 @@ int main(void)
 		cmocka_unit_test(each_state_has_its_own_medians_and_best_peer),
 		cmocka_unit_test(flags_are_told_by_state),
 		cmocka_unit_test(each_state_has_a_table),
+		cmocka_unit_test(rewritten_calls_have_a_best_peer_of_their_own),
 		cmocka_unit_test(a_state_that_was_not_seen_has_none_and_is_named),
 		cmocka_unit_test(without_flags_there_is_one_table_that_names_no_state),
 	};

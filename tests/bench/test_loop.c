@@ -113,10 +113,11 @@ static void inputs_are_rewritten_and_results_read_around_each_call(void **state)
 		int64_t ns[8];
 		struct bench_samples samples = { .ns = ns, .capacity = 8 };
 		struct fake fake = { .wrong_from = rows[i].wrong_from, .spoils = !rows[i].in_place };
-		const struct bench_library library = library_of(&fake);
+		struct bench_library library = library_of(&fake);
 		struct bench_work here = work;
 		struct bench_run run;
 		uint64_t wrong = 7;
+		library.one_host = i % 2 == 0;
 		here.in_place = rows[i].in_place;
 		assert_null(bench_run_init(&run, &library, &here, 100, BENCH_MALLOC, rows[i].cold, NULL));
 		assert_int_equal(bench_run_rewritten(&run, 5, &samples, &wrong), 0);

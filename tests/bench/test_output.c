@@ -145,6 +145,11 @@ static void in_a_comparison_it_says_how_it_stands(void **state)
 		"\"repeats\":2,\"best_peer\":true,\"collet_ratio\":0.5,\"collet_ratio_least\":0.25,"
 		"\"collet_ratio_most\":1,\"cores\":\"near\",\"repeats_us\":[2,2.5],\"flags_ns\":[55,56]}\n"));
 	free(text);
+	m.rewritten_ns = 3000;
+	beside.rewritten_ratio = 0.75;
+	text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, "\"collet_ratio_most\":1,\"collet_rewritten_ratio\":0.75,\"cores\":\"near\","));
+	free(text);
 	beside.cores = NULL;
 	beside.repeats = 0;
 	text = written(bench_json_measurement, &m);

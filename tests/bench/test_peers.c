@@ -87,6 +87,8 @@ static void it_times_and_samples(void **state)
 	assert_true(reply.elapsed_ns > 0 && reply.cpu_ns > 0);
 	assert_true(ask(&c, BENCH_SAMPLES, &allreduce, 256, 50, &reply));
 	assert_true(reply.p50_ns > 0 && reply.p99_ns >= reply.p50_ns);
+	assert_true(ask(&c, BENCH_REWRITTEN, &allreduce, 256, 50, &reply));
+	assert_true(reply.p50_ns > 0 && reply.p99_ns >= reply.p50_ns && reply.wrong == 0);
 	competitor_stop(&c);
 	bootstrap_deinit(&bootstrap);
 }
