@@ -140,7 +140,8 @@ static const struct option_row rows[] = {
 	{ "no-pin", NULL, "do not bind ranks to cores", FLAG(mode.pin, false) },
 	{ "json", "FILE", "a JSON object for each measurement; - for standard output instead of the table",
 		TEXT(json) },
-	{ "with", "LIST", "compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)", TEXT(with),
+	{ "with", "LIST", "compare: openmpi, mpich, gloo, impi, openmpi5, mpich5, or a variant: openmpi:ucx\n"
+		"(all that are there)", TEXT(with),
 		.scope = ON(COMPARE) },
 	{ "variants", "WHICH", "compare: default, or tuned: each library in every setting that helps it (tuned)",
 		CHOICE(tuned, variants), .scope = ON(COMPARE) },

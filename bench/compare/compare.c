@@ -17,12 +17,16 @@ static bool names_are_known(const char *list)
 	const char *unknown = bench_peer_unknown(list, &length);
 	if (unknown == NULL)
 		return true;
-	fprintf(stderr, "collet-bench: --with %.*s: known are openmpi, mpich and gloo, and their variants "
-		"(collet-bench list shows them)\n", (int)length, unknown);
+	fprintf(stderr, "collet-bench: --with %.*s: known are", (int)length, unknown);
+	for (size_t v = 0; v < bench_peer_variant_count; v++)
+		if (v == 0 || strcmp(bench_peer_variants[v].library, bench_peer_variants[v - 1].library) != 0)
+			fprintf(stderr, " %s,", bench_peer_variants[v].library);
+	fputs(" and their variants (collet-bench list shows them)\n", stderr);
 	return false;
 }
 
-static void add(struct comparison *all, const struct peer_variant *variant)
+/* Returns false if the library is not installed, so that its other variants need not be tried. */
+static bool add(struct comparison *all, const struct peer_variant *variant)
 {
 	struct competitor *c = &all->competitors[all->count];
 	memset(c, 0, sizeof(*c));
@@ -33,10 +37,12 @@ static void add(struct comparison *all, const struct peer_variant *variant)
 	else
 		bench_peer_variant_name(variant, c->name);
 	bench_progress("starting %s", c->name);
-	if (competitor_start(c, &all->bootstrap))
+	if (competitor_start(c, &all->bootstrap)) {
 		all->count++;
-	else
-		comparison_report_dropped(c->name, c->problem);
+		return true;
+	}
+	comparison_report_dropped(c->missing ? variant->library : c->name, c->problem);
+	return !c->missing;
 }
 
 /* Starts collet and every wanted peer that can be had. False: collet itself could not be started. */
@@ -49,18 +55,19 @@ static bool start_all(struct comparison *all)
 	add(all, NULL);
 	if (all->count == 0)
 		return false;
-	bool any = false;   /* of the library at hand */
+	bool any = false, installed = true;   /* of the library at hand */
 	for (size_t v = 0; v < bench_peer_variant_count; v++) {
 		const struct peer_variant *variant = &bench_peer_variants[v];
 		const bool wanted = bench_peer_matches(variant, &filter);
 		any = any || wanted;
-		if (wanted && all->count < COMPETITORS_MAX)
-			add(all, variant);
+		if (wanted && installed && all->count < COMPETITORS_MAX)
+			installed = add(all, variant);
 		const bool last = v + 1 == bench_peer_variant_count
 			|| strcmp(bench_peer_variants[v + 1].library, variant->library) != 0;
 		if (last && !any && bench_peer_library_named(o->with, variant->library))
 			comparison_report_dropped(variant->library, "it has nothing for this transport");
 		any = any && !last;
+		installed = installed || last;
 	}
 	return true;
 }

@@ -10,7 +10,7 @@
 #include "options.h"
 #include "report/output.h"
 
-enum { COMPETITORS_MAX = 64 };
+enum { COMPETITORS_MAX = 96 };
 
 /* One library at the size at hand. */
 struct cell {

@@ -9,7 +9,8 @@ static const char *proper_name(const struct comparison *all, size_t at)
 {
 	static const struct {
 		const char *library, *name;
-	} rows[] = { { "openmpi", "Open MPI" }, { "mpich", "MPICH" }, { "gloo", "Gloo" } };
+	} rows[] = { { "openmpi", "Open MPI" }, { "mpich", "MPICH" }, { "gloo", "Gloo" }, { "impi", "Intel MPI" },
+		{ "openmpi5", "Open MPI 5" }, { "mpich5", "MPICH 5" } };
 	if (at == 0)
 		return "collet";
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -103,10 +103,13 @@ static bool find_program(const char *name, char path[4200])
 	return access(path, X_OK) == 0;
 }
 
-static bool in_path(const char *name)
+/* Can that program be run? A name without a slash is looked for in PATH. */
+static bool can_run(const char *name)
 {
 	char path[4200];
 	const char *folders = getenv("PATH");
+	if (strchr(name, '/') != NULL)
+		return access(name, X_OK) == 0;
 	while (folders != NULL && *folders != '\0') {
 		const size_t length = strcspn(folders, ":");
 		snprintf(path, sizeof(path), "%.*s/%s", (int)(length < 4000 ? length : 4000), folders, name);
@@ -226,6 +229,15 @@ static bool wait_for_ranks(struct competitor *c, const struct bootstrap *m)
 	return true;
 }
 
+static bool fail_missing(struct competitor *c, const char *what, const char *then)
+{
+	char text[200];
+	c->missing = true;
+	snprintf(text, sizeof(text), "%s: scripts/install-deps %s%s", what,
+		c->variant->group != NULL ? c->variant->group : "peers", then);
+	return fail(c, text);
+}
+
 bool competitor_start(struct competitor *c, struct bootstrap *m)
 {
 	char path[4200];
@@ -244,11 +256,9 @@ bool competitor_start(struct competitor *c, struct bootstrap *m)
 			return fail(c, "cannot find this program in /proc");
 		snprintf(path, sizeof(path), "%s", bench_own_path());
 	} else if (!find_program(c->variant->program, path)) {
-		return fail(c, "its driver was not built (is the library installed for development?)");
-	} else if (c->variant->launcher != NULL && !in_path(c->variant->launcher)) {
-		char text[128];
-		snprintf(text, sizeof(text), "%s is not installed", c->variant->launcher);
-		return fail(c, text);
+		return fail_missing(c, "its driver was not built", "; then meson setup --reconfigure, and build");
+	} else if (c->variant->launcher != NULL && !can_run(c->variant->launcher)) {
+		return fail_missing(c, "its launcher is not installed", "");
 	}
 	if (!start_processes(c, m, path))
 		return fail(c, strerror(errno));

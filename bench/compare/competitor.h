@@ -31,6 +31,7 @@ struct competitor {
 	char version[64];
 	char folder[80];             /* its own, in that of struct bootstrap: its log, Gloo's store */
 	char log_path[96];
+	bool missing;                /* its library is not installed */
 	char problem[320];           /* why it is out */
 };
 

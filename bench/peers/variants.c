@@ -13,7 +13,7 @@
 /* ---- Open MPI: MCA parameters, which mpirun takes from its environment ---------------------------------------- */
 
 #define OPENMPI .library = "openmpi", .program = "collet-peer-openmpi", .launcher = "mpirun.openmpi", \
-	.arguments = { "--allow-run-as-root", "--oversubscribe", "--bind-to", "none" }
+	.group = "peers", .arguments = { "--allow-run-as-root", "--oversubscribe", "--bind-to", "none" }
 #define OB1_SHM "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism=cma"
 #define OB1_TCP "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp", "OMPI_MCA_btl_tcp_if_include=lo"
 #define PML_UCX "OMPI_MCA_pml=ucx", "OMPI_MCA_pml_ucx_tls=any", "OMPI_MCA_pml_ucx_devices=any"
@@ -33,14 +33,24 @@
 /* The collectives, beyond all-reduce, for which rows set algorithms of coll/tuned. */
 #define BIT(collective) (UINT32_C(1) << BENCH_##collective)
 
+/* Open MPI 5 is another library here: its own launcher, and other names in places. */
+#define OPENMPI5 .library = "openmpi5", .program = "collet-peer-openmpi5", .group = "peers-new", \
+	.launcher = BENCH_PEERS_CACHE "/openmpi5/bin/mpirun", \
+	.arguments = { "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none" }
+#define OB1_SM "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm", "OMPI_MCA_smsc=cma"
+/* Without coll/sm and coll/han, which use shared memory below a pml that does not. */
+#define NO_SM "OMPI_MCA_coll=^sm,han"
+
 /* ---- UCX, below MPICH and below Open MPI's pml/ucx ------------------------------------------------------------ */
 
 #define UCX_SHM "UCX_TLS=posix,sysv,cma,self"
 #define UCX_TCP "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"
+/* Newer ones take no loopback device; what goes to another address of the host crosses lo all the same. */
+#define NEW_UCX_TCP "UCX_TLS=tcp,self"
 
 /* ---- MPICH: CVARs --------------------------------------------------------------------------------------------- */
 
-#define MPICH .library = "mpich", .program = "collet-peer-mpich", .launcher = "mpirun.mpich"
+#define MPICH .library = "mpich", .program = "collet-peer-mpich", .launcher = "mpirun.mpich", .group = "peers"
 #define INTRA(collective, algorithm) "MPIR_CVAR_" collective "_INTRA_ALGORITHM=" algorithm
 #define INTRA_DOUBLING INTRA("ALLREDUCE", "recursive_doubling"), INTRA("REDUCE", "binomial"), \
 	INTRA("BCAST", "binomial"), INTRA("ALLGATHER", "recursive_doubling"), \
@@ -53,9 +63,42 @@
 /* Drivers bind ranks to cores when there are enough; this shares cores out where there are not, as for collet. */
 #define PINNED "COLLET_BENCH_PIN_SHARED=1"
 
+/* MPICH 5 has collectives in shared memory, whatever is below it: NOLOCAL hides from it that ranks share a host. */
+#define MPICH5 .library = "mpich5", .program = "collet-peer-mpich5", .group = "peers-new", \
+	.launcher = BENCH_PEERS_CACHE "/mpich5/bin/mpiexec"
+#define CH4_UCX "MPIR_CVAR_CH4_NETMOD=ucx"
+#define NOLOCAL "MPIR_CVAR_NOLOCAL=1"
+#define CH4_UCX_TCP CH4_UCX, NEW_UCX_TCP, NOLOCAL
+#define CH4_OFI_TCP "MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo", NOLOCAL
+
+/* ---- Intel MPI: I_MPI_ADJUST_<collective>, numbers of algorithms ---------------------------------------------- */
+
+/* Its launcher would bind ranks before their driver does. The libfabric is that of an earlier release. Collectives use
+ * shared memory also where messages do not, unless told not to. */
+#define IMPI .library = "impi", .program = "collet-peer-impi", .group = "peers-new", \
+	.launcher = BENCH_PEERS_CACHE "/impi/bin/mpiexec.hydra"
+#define INTRANODE_P2P "I_MPI_COLL_INTRANODE=pt2pt"
+#define IMPI_OFI "I_MPI_PIN=0", "FI_PROVIDER=tcp", "FI_PROVIDER_PATH=" BENCH_PEERS_CACHE "/impi/lib/libfabric"
+#define IMPI_SHM "I_MPI_PIN=0", "I_MPI_FABRICS=shm"
+#define IMPI_TCP IMPI_OFI, "I_MPI_FABRICS=ofi", "FI_TCP_IFACE=lo", INTRANODE_P2P
+#define ADJUST(collective, algorithm) "I_MPI_ADJUST_" collective "=" algorithm
+/* Named for the algorithm of all-reduce. The others are those that were best at some size, of two ranks or of four. */
+#define ADJUST_1 ADJUST("ALLREDUCE", "1"), ADJUST("BCAST", "1"), ADJUST("REDUCE", "1"), ADJUST("ALLGATHER", "1"), \
+	ADJUST("ALLTOALL", "0"), ADJUST("REDUCE_SCATTER_BLOCK", "4"), ADJUST("GATHER", "1"), \
+	ADJUST("SCATTER", "1"), ADJUST("BARRIER", "7")
+#define ADJUST_8 ADJUST("ALLREDUCE", "8"), ADJUST("BCAST", "12"), ADJUST("REDUCE", "9"), ADJUST("ALLGATHER", "5"), \
+	ADJUST("ALLTOALL", "14"), ADJUST("REDUCE_SCATTER_BLOCK", "2"), ADJUST("GATHER", "4"), \
+	ADJUST("SCATTER", "0"), ADJUST("BARRIER", "8")
+#define ADJUST_10 ADJUST("ALLREDUCE", "10"), ADJUST("BCAST", "15"), ADJUST("REDUCE", "2"), ADJUST("ALLGATHER", "6"), \
+	ADJUST("ALLTOALL", "18"), ADJUST("REDUCE_SCATTER_BLOCK", "0"), ADJUST("GATHER", "5"), \
+	ADJUST("SCATTER", "5"), ADJUST("BARRIER", "10")
+#define ADJUST_13 ADJUST("ALLREDUCE", "13"), ADJUST("BCAST", "13"), ADJUST("REDUCE", "3"), ADJUST("ALLGATHER", "3"), \
+	ADJUST("ALLTOALL", "3"), ADJUST("REDUCE_SCATTER_BLOCK", "1"), ADJUST("GATHER", "3"), \
+	ADJUST("SCATTER", "2"), ADJUST("BARRIER", "9")
+
 /* ---- Gloo: what its driver calls ------------------------------------------------------------------------------ */
 
-#define GLOO .library = "gloo", .program = "collet-peer-gloo", .transport = "tcp"
+#define GLOO .library = "gloo", .program = "collet-peer-gloo", .group = "peers", .transport = "tcp"
 #define CALLS "COLLET_BENCH_GLOO="
 
 const struct peer_variant bench_peer_variants[] = {
@@ -120,6 +163,95 @@ const struct peer_variant bench_peer_variants[] = {
 		.settings = { UCX_TCP, "UCX_TCP_TX_SEG_SIZE=262144", "UCX_TCP_RX_SEG_SIZE=262144" } },
 	{ MPICH, .name = "yield", .transport = "tcp", .settings = { UCX_TCP, YIELD }, .oversubscribed_only = true },
 	{ MPICH, .name = "yield-pinned", .transport = "tcp", .settings = { UCX_TCP, YIELD, PINNED },
+		.oversubscribed_only = true },
+
+	{ IMPI, .name = "default", .settings = { IMPI_OFI } },
+	{ IMPI, .name = "default", .transport = "shm", .settings = { IMPI_SHM } },
+	{ IMPI, .name = "adjust1", .transport = "shm", .settings = { IMPI_SHM, ADJUST_1 } },
+	{ IMPI, .name = "adjust8", .transport = "shm", .settings = { IMPI_SHM, ADJUST_8 } },
+	{ IMPI, .name = "adjust10", .transport = "shm", .settings = { IMPI_SHM, ADJUST_10 } },
+	{ IMPI, .name = "adjust13", .transport = "shm", .settings = { IMPI_SHM, ADJUST_13 } },
+	{ IMPI, .name = "p2p", .transport = "shm", .settings = { IMPI_SHM, INTRANODE_P2P } },
+	{ IMPI, .name = "alloc", .transport = "shm", .settings = { IMPI_SHM }, .own_memory_only = true },
+	{ IMPI, .name = "pinned", .transport = "shm", .settings = { IMPI_SHM, PINNED }, .oversubscribed_only = true },
+	{ IMPI, .name = "adjust1-pinned", .transport = "shm", .settings = { IMPI_SHM, ADJUST_1, PINNED },
+		.oversubscribed_only = true },
+	{ IMPI, .name = "adjust8-pinned", .transport = "shm", .settings = { IMPI_SHM, ADJUST_8, PINNED },
+		.oversubscribed_only = true },
+	{ IMPI, .name = "adjust10-pinned", .transport = "shm", .settings = { IMPI_SHM, ADJUST_10, PINNED },
+		.oversubscribed_only = true },
+	{ IMPI, .name = "adjust13-pinned", .transport = "shm", .settings = { IMPI_SHM, ADJUST_13, PINNED },
+		.oversubscribed_only = true },
+	{ IMPI, .name = "p2p-pinned", .transport = "shm", .settings = { IMPI_SHM, INTRANODE_P2P, PINNED },
+		.oversubscribed_only = true },
+	{ IMPI, .name = "default", .transport = "tcp", .settings = { IMPI_TCP } },
+	{ IMPI, .name = "adjust1", .transport = "tcp", .settings = { IMPI_TCP, ADJUST_1 } },
+	{ IMPI, .name = "adjust8", .transport = "tcp", .settings = { IMPI_TCP, ADJUST_8 } },
+	{ IMPI, .name = "adjust10", .transport = "tcp", .settings = { IMPI_TCP, ADJUST_10 } },
+	{ IMPI, .name = "adjust13", .transport = "tcp", .settings = { IMPI_TCP, ADJUST_13 } },
+	{ IMPI, .name = "pinned", .transport = "tcp", .settings = { IMPI_TCP, PINNED }, .oversubscribed_only = true },
+	{ IMPI, .name = "adjust10-pinned", .transport = "tcp", .settings = { IMPI_TCP, ADJUST_10, PINNED },
+		.oversubscribed_only = true },
+
+	{ OPENMPI5, .name = "default" },
+	{ OPENMPI5, .name = "default", .transport = "shm", .settings = { OB1_SM } },
+	{ OPENMPI5, .name = "eager", .transport = "shm",
+		.settings = { OB1_SM, "OMPI_MCA_btl_sm_eager_limit=65536", "OMPI_MCA_btl_sm_max_send_size=131072",
+			"OMPI_MCA_btl_sm_rndv_eager_limit=65536" } },
+	{ OPENMPI5, .name = "copies", .transport = "shm",
+		.settings = { "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm", "OMPI_MCA_smsc=^cma" } },
+	{ OPENMPI5, .name = "sm", .transport = "shm", .settings = { OB1_SM, "OMPI_MCA_coll_sm_priority=100" } },
+	{ OPENMPI5, .name = "alloc", .transport = "shm", .settings = { OB1_SM }, .own_memory_only = true },
+	{ OPENMPI5, .name = "ucx", .transport = "shm", .settings = { PML_UCX, UCX_SHM } },
+	{ OPENMPI5, .name = "ucx-doubling", .transport = "shm", .settings = { PML_UCX, UCX_SHM, TUNED_DOUBLING } },
+	{ OPENMPI5, .name = "ucx-segments", .transport = "shm",
+		.settings = { PML_UCX, UCX_SHM, TUNED_SEGMENTS("262144") } },
+	{ OPENMPI5, .name = "ucx-eager", .transport = "shm", .settings = { PML_UCX, UCX_SHM, "UCX_RNDV_THRESH=inf" } },
+	{ OPENMPI5, .name = "pinned", .transport = "shm", .settings = { OB1_SM, PINNED }, .oversubscribed_only = true },
+	{ OPENMPI5, .name = "sm-pinned", .transport = "shm",
+		.settings = { OB1_SM, "OMPI_MCA_coll_sm_priority=100", PINNED }, .oversubscribed_only = true },
+	{ OPENMPI5, .name = "ucx-pinned", .transport = "shm", .settings = { PML_UCX, UCX_SHM, PINNED },
+		.oversubscribed_only = true },
+	{ OPENMPI5, .name = "ucx-eager-pinned", .transport = "shm",
+		.settings = { PML_UCX, UCX_SHM, "UCX_RNDV_THRESH=inf", PINNED }, .oversubscribed_only = true },
+	{ OPENMPI5, .name = "default", .transport = "tcp", .settings = { OB1_TCP, NO_SM } },
+	{ OPENMPI5, .name = "doubling", .transport = "tcp", .settings = { OB1_TCP, NO_SM, TUNED_DOUBLING } },
+	{ OPENMPI5, .name = "segments", .transport = "tcp", .settings = { OB1_TCP, NO_SM, TUNED_SEGMENTS("524288") } },
+	{ OPENMPI5, .name = "eager", .transport = "tcp",
+		.settings = { OB1_TCP, NO_SM, "OMPI_MCA_btl_tcp_eager_limit=1048576",
+			"OMPI_MCA_btl_tcp_rndv_eager_limit=1048576", "OMPI_MCA_btl_tcp_max_send_size=1048576" } },
+	{ OPENMPI5, .name = "ucx", .transport = "tcp", .settings = { PML_UCX, NEW_UCX_TCP, NO_SM } },
+	{ OPENMPI5, .name = "ucx-doubling", .transport = "tcp",
+		.settings = { PML_UCX, NEW_UCX_TCP, NO_SM, TUNED_DOUBLING } },
+	{ OPENMPI5, .name = "ucx-segments", .transport = "tcp",
+		.settings = { PML_UCX, NEW_UCX_TCP, NO_SM, TUNED_SEGMENTS("524288") } },
+	{ OPENMPI5, .name = "pinned", .transport = "tcp", .settings = { OB1_TCP, NO_SM, PINNED },
+		.oversubscribed_only = true },
+
+	{ MPICH5, .name = "default" },
+	{ MPICH5, .name = "default", .transport = "shm", .settings = { CH4_UCX, UCX_SHM } },
+	{ MPICH5, .name = "doubling", .transport = "shm", .settings = { CH4_UCX, UCX_SHM, INTRA_DOUBLING } },
+	{ MPICH5, .name = "scatter", .transport = "shm", .settings = { CH4_UCX, UCX_SHM, INTRA_SCATTER } },
+	{ MPICH5, .name = "cma256k", .transport = "shm",
+		.settings = { CH4_UCX, UCX_SHM, "MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD=262144" } },
+	{ MPICH5, .name = "alloc", .transport = "shm", .settings = { CH4_UCX, UCX_SHM }, .own_memory_only = true },
+	{ MPICH5, .name = "ucx-eager", .transport = "shm",
+		.settings = { CH4_UCX, UCX_SHM, NOLOCAL, "UCX_RNDV_THRESH=inf" } },
+	{ MPICH5, .name = "ucx-eager-scatter", .transport = "shm",
+		.settings = { CH4_UCX, UCX_SHM, NOLOCAL, "UCX_RNDV_THRESH=inf", INTRA_SCATTER } },
+	{ MPICH5, .name = "pinned", .transport = "shm", .settings = { CH4_UCX, UCX_SHM, PINNED },
+		.oversubscribed_only = true },
+	{ MPICH5, .name = "yield-pinned", .transport = "shm", .settings = { CH4_UCX, UCX_SHM, YIELD, PINNED },
+		.oversubscribed_only = true },
+	{ MPICH5, .name = "default", .transport = "tcp", .settings = { CH4_OFI_TCP } },
+	{ MPICH5, .name = "doubling", .transport = "tcp", .settings = { CH4_OFI_TCP, INTRA_DOUBLING } },
+	{ MPICH5, .name = "scatter", .transport = "tcp", .settings = { CH4_OFI_TCP, INTRA_SCATTER } },
+	{ MPICH5, .name = "ucx", .transport = "tcp", .settings = { CH4_UCX_TCP } },
+	{ MPICH5, .name = "ucx-doubling", .transport = "tcp", .settings = { CH4_UCX_TCP, INTRA_DOUBLING } },
+	{ MPICH5, .name = "ucx-eager", .transport = "tcp", .settings = { CH4_UCX_TCP, "UCX_RNDV_THRESH=inf" } },
+	{ MPICH5, .name = "yield-pinned", .transport = "tcp", .settings = { CH4_OFI_TCP, YIELD, PINNED },
+		.oversubscribed_only = true },
+	{ MPICH5, .name = "ucx-yield-pinned", .transport = "tcp", .settings = { CH4_UCX_TCP, YIELD, PINNED },
 		.oversubscribed_only = true },
 
 	{ GLOO, .name = "default" },

@@ -15,6 +15,7 @@ struct peer_variant {
 	const char *transport;     /* the --transport it is for; NULL: for none given */
 	const char *program;       /* the driver's file name */
 	const char *launcher;      /* the program that starts its ranks; NULL: they are started one by one */
+	const char *group;         /* what scripts/install-deps installs it by */
 	const char *arguments[PEER_ARGUMENTS_MAX];   /* of the launcher, before "-n N PROGRAM" */
 	const char *settings[PEER_SETTINGS_MAX];     /* "NAME=value": all that is tuned, in its environment */
 	bool oversubscribed_only;         /* only of use where ranks outnumber cores */

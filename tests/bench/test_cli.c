@@ -93,7 +93,7 @@ static void every_command_runs(void **state)
 		{ "tune --transport pigeons --output \"$CLI_TEST_FOLDER/tuning\"", 1, "no transport" },
 		{ "tune -n 2 --sizes 1:8192:x2", 2, "up to 12" },
 		{ "allreduce --check", 2, "--check is for tune" },
-		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich and gloo" },
+		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich, impi, openmpi5," },
 		{ "compare allreduce -n 2 --with mpich,openmpi:fastest", 2, "--with openmpi:fastest" },
 		{ "compare allreduce -n 2 --with gloo --algorithm tree --sizes 4 --repeats 2 --seconds 0.01 --json -",
 			0, "\"algorithm\":\"tree\",\"transport\":\"shm\"" },
@@ -153,9 +153,13 @@ static void a_peer_that_is_missing_is_said_so_and_no_failure(void **state)
 {
 	static struct outcome outcome;
 	run(&outcome, "COLLET_BENCH_PEERS=/nowhere timeout 60 \"$COLLET_BENCH\"",
-		"compare allreduce -n 2 --with openmpi,gloo --sizes 4,64K --repeats 2 --seconds 0.01", "");
+		"compare allreduce -n 2 --with impi,gloo --sizes 4,64K --repeats 2 --seconds 0.01", "");
 	assert_int_equal(outcome.status, 0);
-	assert_non_null(strstr(outcome.text, "openmpi is left out: its driver was not built"));
+	const char *said = strstr(outcome.text, "impi is left out: its driver was not built: "
+						"scripts/install-deps peers-new; then meson setup --reconfigure");
+	assert_non_null(said);
+	assert_null(strstr(said + 1, "impi"));   /* once, and not for each variant */
+	assert_non_null(strstr(outcome.text, "gloo is left out: its driver was not built: scripts/install-deps peers"));
 	assert_non_null(strstr(outcome.text, "64 KiB"));
 }
 
@@ -166,7 +170,8 @@ static void each_peer_is_compared_with(void **state)
 		const char *peers, *transport;
 	} rows[] = { { "openmpi:default,openmpi:ucx", "shm" }, { "openmpi:default,openmpi:links", "tcp" },
 		{ "mpich:default,mpich:doubling", "shm" }, { "mpich:default,mpich:segments", "tcp" },
-		{ "gloo:default,gloo:halving-sync", "tcp" } };
+		{ "gloo:default,gloo:halving-sync", "tcp" }, { "impi:default,impi:adjust13", "tcp" },
+		{ "openmpi5:sm,openmpi5:ucx", "shm" }, { "mpich5:default,mpich5:ucx", "tcp" } };
 	static struct outcome first, second;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		char folder[] = "/tmp/collet-test-XXXXXX", arguments[512], json[64];

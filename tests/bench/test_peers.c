@@ -126,17 +126,33 @@ static void it_sleeps_while_another_is_measured(void **state)
 	bootstrap_deinit(&bootstrap);
 }
 
-static void a_driver_that_is_not_there_is_said_so(void **state)
+static void what_is_missing_is_said_with_its_command(void **state)
 {
-	static const struct peer_variant missing = {
-		.library = "nobody", .name = "default", .program = "collet-peer-nobody"
+	static const struct {
+		struct peer_variant variant;
+		const char *problem;
+	} rows[] = {
+		{ { .library = "nobody", .name = "default", .program = "collet-peer-nobody", .group = "peers-new" },
+			"its driver was not built: scripts/install-deps peers-new; then meson setup" },
+		{ { .library = "nobody", .name = "default", .program = "sh", .launcher = "/nowhere/mpiexec",
+			  .group = "peers-new" },
+			"its launcher is not installed: scripts/install-deps peers-new" },
+		{ { .library = "nobody", .name = "default", .program = "sh", .launcher = "no-such-launcher",
+			  .group = "peers" },
+			"its launcher is not installed: scripts/install-deps peers" },
 	};
-	struct competitor c = { .variant = &missing };
-	struct bootstrap bootstrap;
-	assert_true(bootstrap_init(&bootstrap, 2, true));
-	assert_false(competitor_start(&c, &bootstrap));
-	assert_non_null(strstr(c.problem, "not built"));
-	bootstrap_deinit(&bootstrap);
+	setenv("COLLET_BENCH_PEERS", "/bin", 1);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct competitor c = { .variant = &rows[i].variant };
+		struct bootstrap bootstrap;
+		assert_true(bootstrap_init(&bootstrap, 2, true));
+		assert_false(competitor_start(&c, &bootstrap));
+		assert_true(c.missing);
+		if (strncmp(c.problem, rows[i].problem, strlen(rows[i].problem)) != 0)
+			fail_msg("%s", c.problem);
+		bootstrap_deinit(&bootstrap);
+	}
+	unsetenv("COLLET_BENCH_PEERS");
 }
 
 static void a_driver_that_fails_to_start_tells_its_last_line(void **state)
@@ -149,6 +165,7 @@ static void a_driver_that_fails_to_start_tells_its_last_line(void **state)
 	assert_true(bootstrap_init(&bootstrap, 2, true));
 	assert_false(competitor_start(&c, &bootstrap));
 	assert_non_null(strstr(c.problem, "the reason"));
+	assert_false(c.missing);
 	bootstrap_deinit(&bootstrap);
 	unsetenv("COLLET_BENCH_PEERS");
 }
@@ -158,7 +175,7 @@ int main(void)
 	static struct CMUnitTest tests[256];
 	static char names[256][64];
 	size_t count = 0;
-	tests[count++] = (struct CMUnitTest)cmocka_unit_test(a_driver_that_is_not_there_is_said_so);
+	tests[count++] = (struct CMUnitTest)cmocka_unit_test(what_is_missing_is_said_with_its_command);
 	tests[count++] = (struct CMUnitTest)cmocka_unit_test(a_driver_that_fails_to_start_tells_its_last_line);
 	/* After the two that set or need no folder: the build says where the drivers are. */
 	const char *folder = getenv("BENCH_TEST_PEERS");

@@ -24,6 +24,31 @@ static void each_variant_is_there_once_and_libraries_stand_together(void **state
 		}
 }
 
+/* A missing one is installed by its library's group; a launcher with a slash is not looked for in PATH. */
+static void each_variant_says_how_it_is_installed_and_started(void **state)
+{
+	static const struct {
+		const char *library, *group;
+		bool launched, in_path;
+	} rows[] = { { "openmpi", "peers", true, true }, { "mpich", "peers", true, true },
+		{ "gloo", "peers", false, false }, { "impi", "peers-new", true, false },
+		{ "openmpi5", "peers-new", true, false }, { "mpich5", "peers-new", true, false } };
+	for (size_t v = 0; v < bench_peer_variant_count; v++) {
+		const struct peer_variant *variant = &bench_peer_variants[v];
+		size_t i = 0;
+		while (i < sizeof(rows) / sizeof(rows[0]) && strcmp(rows[i].library, variant->library) != 0)
+			i++;
+		assert_true(i < sizeof(rows) / sizeof(rows[0]));
+		assert_string_equal(variant->group, rows[i].group);
+		assert_int_equal(variant->launcher != NULL, rows[i].launched);
+		if (rows[i].launched)
+			assert_int_equal(strchr(variant->launcher, '/') == NULL, rows[i].in_path);
+		/* Else it is cut: a list ends with NULL. */
+		assert_null(variant->settings[PEER_SETTINGS_MAX - 1]);
+		assert_null(variant->arguments[PEER_ARGUMENTS_MAX - 1]);
+	}
+}
+
 static const struct peer_variant *find(const char *library, const char *name, const char *transport)
 {
 	for (size_t v = 0; v < bench_peer_variant_count; v++) {
@@ -67,6 +92,13 @@ static void a_run_gets_the_variants_it_asks_for(void **state)
 		{ "mpich", "yield", "shm", { "mpich:yield", "shm", true, .oversubscribed = false }, true },
 		{ "mpich", "alloc", "shm", { NULL, "shm", true, .own_memory = false }, false },
 		{ "mpich", "alloc", "shm", { NULL, "shm", true, .own_memory = true }, true },
+		{ "impi", "adjust13", "shm", { NULL, "shm", true }, true },
+		{ "impi", "adjust13", "shm", { "impi,openmpi5,mpich5", "shm", true }, true },
+		{ "impi", "adjust13-pinned", "shm", { "impi", "shm", true }, false },
+		{ "openmpi5", "sm", "shm", { "openmpi", "shm", true }, false },
+		{ "openmpi", "sm", "shm", { "openmpi5", "shm", true }, false },
+		{ "mpich5", "ucx-eager", "shm", { "mpich5", "shm", true }, true },
+		{ "mpich5", "default", "shm", { "mpich", "shm", true }, false },
 		{ "gloo", "default", "tcp", { NULL, "tcp", true }, true },
 		{ "gloo", "default", "tcp", { NULL, NULL, true }, true },
 		{ "gloo", "default", "tcp", { NULL, "shm", true }, false },
@@ -89,7 +121,9 @@ static void what_is_no_peer_is_named(void **state)
 		const char *with, *unknown;   /* NULL: all are known */
 	} rows[] = {
 		{ NULL, NULL }, { "openmpi", NULL }, { "openmpi,mpich,gloo", NULL }, { "openmpi:ucx,gloo:ring", NULL },
-		{ "openmip", "openmip" }, { "openmpi,nobody", "nobody" }, { "openmpi:fast", "openmpi:fast" },
+		{ "impi:p2p,openmpi5,mpich5:cma256k", NULL }, { "mpich:cma256k", "mpich:cma256k" },
+		{ "openmip", "openmip" }, { "openmpi6", "openmpi6" }, { "openmpi,nobody", "nobody" },
+		{ "openmpi:fast", "openmpi:fast" },
 		{ "gloo:ucx,openmpi", "gloo:ucx" }, { "open", "open" }, { "openmpi:", "openmpi:" },
 		{ "mpich,,gloo", "" }, { "openmpi:uc", "openmpi:uc" },
 	};
@@ -118,6 +152,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_variant_is_there_once_and_libraries_stand_together),
+		cmocka_unit_test(each_variant_says_how_it_is_installed_and_started),
 		cmocka_unit_test(a_run_gets_the_variants_it_asks_for),
 		cmocka_unit_test(what_is_no_peer_is_named),
 		cmocka_unit_test(a_library_is_named_with_or_without_its_variant),
