@@ -90,7 +90,8 @@ void comparison_print_markdown(const struct comparison *all, size_t sizes)
 		if (flags.repeats > 0)
 			put_header(all, &flags, cores);
 		for (size_t i = 0; flags.repeats > 0 && i < sizes; i++)
-			put_row(all, i, cores);
+			if (comparison_was_seen(all, i, cores))
+				put_row(all, i, cores);
 	}
 	const char *missing = comparison_unseen_cores(all, sizes);
 	if (missing != NULL)

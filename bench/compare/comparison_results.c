@@ -81,6 +81,12 @@ size_t comparison_best_peer(
 	return at;
 }
 
+bool comparison_was_seen(const struct comparison *all, size_t size, enum bench_cores cores)
+{
+	return comparison_result(all, size, 0, cores, COMPARISON_PLAIN).repeats > 0 ||
+		comparison_best_peer(all, size, cores, COMPARISON_PLAIN) > 0;
+}
+
 bool comparison_opens_library(const struct comparison *all, size_t at)
 {
 	return at < 2 || strcmp(all->competitors[at].variant->library, all->competitors[at - 1].variant->library) != 0;

@@ -24,6 +24,9 @@ struct comparison_result comparison_result(const struct comparison *all, size_t 
 size_t comparison_best_peer(
 	const struct comparison *all, size_t size, enum bench_cores cores, enum comparison_calls calls);
 
+/* Was anybody measured at that size in that state? */
+bool comparison_was_seen(const struct comparison *all, size_t size, enum bench_cores cores);
+
 /* Is the competitor the first of its library? A library's column starts there. */
 bool comparison_opens_library(const struct comparison *all, size_t at);
 /* Returns the median of plain calls of the best variant of the library that starts there; -1: it has no time. */

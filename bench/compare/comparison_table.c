@@ -158,7 +158,8 @@ void comparison_print_table(const struct comparison *all, size_t sizes)
 			continue;
 		print_header(all, &flags, cores);
 		for (size_t i = 0; i < sizes; i++)
-			print_row(all, i, cores);
+			if (comparison_was_seen(all, i, cores))
+				print_row(all, i, cores);
 		if (has_variants(all))
 			print_variants(all, sizes, cores, COMPARISON_PLAIN);
 		if (has_variants(all) && all->options->mode.rewrite)

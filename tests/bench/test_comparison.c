@@ -180,7 +180,7 @@ static void rewritten_calls_have_a_best_peer_of_their_own(void **state)
 	has(table, "# every variant, cores near, inputs rewritten; ", true);
 	has(document, "| CPU | its CPU | rewritten | best peer | ratio |\n", true);
 	has(document, "| one | 0.52 | 0.50 to 0.53 | 0.103 | 0.200 | 0.200 | other | 1.25 |\n", true);
-	has(document, "| 64 KiB | - | - | - | - | - | - | - | - | - | - | - |\n", true);
+	has(document, "| 64 KiB |", false);
 	TAKE(one_state);
 	print();
 	has(table, "rewritten", false);
