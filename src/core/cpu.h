@@ -40,6 +40,18 @@ static inline void collet_cpu_prefetch_write(const void *line)
 #endif
 }
 
+/* Waits until all earlier loads have their values. Later instructions execute after that. */
+static inline void collet_cpu_wait_for_loads(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("lfence" : : : "memory");
+#elif defined(__aarch64__)
+	__asm__ volatile("dsb ld\n\tisb" : : : "memory");
+#else
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /* Waits for a chain of dependent multiplications (3 or 4 cycles each). No later load executes before it ends, not even
  * speculatively. Finer than a pause instruction, which takes 10 to 140 cycles. */
 static inline void collet_cpu_backoff(uint32_t multiplications)
@@ -49,13 +61,7 @@ static inline void collet_cpu_backoff(uint32_t multiplications)
 		product *= 0x9e3779b97f4a7c15;
 		__asm__ volatile("" : "+r"(product));
 	}
-#if defined(__x86_64__)
-	__asm__ volatile("lfence" : : : "memory");
-#elif defined(__aarch64__)
-	__asm__ volatile("isb" : : : "memory");
-#else
-	atomic_thread_fence(memory_order_seq_cst);
-#endif
+	collet_cpu_wait_for_loads();
 }
 
 /* Returns "auto", "plain", "avx2", "avx512" or "avx512_bf16"; NULL if isa is out of range. */
