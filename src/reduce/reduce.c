@@ -148,39 +148,53 @@ static void reduce_user(const struct collet_reduction *r, void *result, const st
 
 /* ---- Running a reduction ---- */
 
-/* Copies the operand bit for bit, unless result is the operand. */
-static void copy(const struct collet_reduction *r, void *result, const void *data, size_t count)
+static void copy_elements(void *to, const void *from, size_t bytes)
 {
-	if (result != data)
-		memcpy(result, data, count * r->element_bytes);
+	if (to != from)
+		memcpy(to, from, bytes);
 }
 
-static void combine(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
-	uint32_t operand_count, size_t count, bool is_divided)
+static void combine(const struct collet_reduction *r, const struct collet_reduction_target *target,
+	const struct collet_operand *operands, uint32_t operand_count, size_t count, bool is_divided)
 {
 	const uint64_t mode = collet_fpmode_enter();
 	if (r->user_op)
-		reduce_user(r, result, operands, operand_count, count);
+		reduce_user(r, target->result, operands, operand_count, count);
 	else
-		(is_divided ? r->finish : r->combine)(result, operands, operand_count, count, &r->scaling);
+		(is_divided ? r->finish : r->combine)(target, operands, operand_count, count, &r->scaling);
 	collet_fpmode_leave(mode);
 }
 
-void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
-	uint32_t operand_count, size_t count, bool is_last, uint64_t *rounded_count)
+void collet_reduction_run_to(const struct collet_reduction *r, const struct collet_reduction_target *target,
+	const struct collet_operand *operands, uint32_t operand_count, size_t count, bool is_last,
+	uint64_t *rounded_count)
 {
+	void *const result = target->result;
 	assert(operand_count > 0);
 	if (count == 0)
 		return;
 	const bool is_divided = is_last && r->divisor > 1;
 	const bool is_scaled = r->op == COLLET_PREMUL_SUM && operands[0].is_scaled;
-	if (operand_count == 1 && !is_scaled && (r->is_integer || !is_divided)) {
-		copy(r, result, operands[0].data, count);
+	const bool is_plain_copy = operand_count == 1 && !is_scaled && (r->is_integer || !is_divided);
+	/* Integers are divided, and user-defined operations run, before the result is copied. */
+	const bool is_copied_last = is_plain_copy || r->user_op || (r->is_integer && is_divided);
+	if (is_plain_copy) {
+		copy_elements(result, operands[0].data, count * r->element_bytes);
 	} else {
-		combine(r, result, operands, operand_count, count, is_divided);
+		const struct collet_reduction_target first = { .result = result };
+		combine(r, is_copied_last ? &first : target, operands, operand_count, count, is_divided);
 		if (rounded_count && r->is_rounded)
 			*rounded_count += count;
 	}
 	if (r->is_integer && is_divided)
 		divide(r->dtype, result, count, r->divisor);
+	if (target->copy && is_copied_last)
+		copy_elements(target->copy, result, count * r->element_bytes);
+}
+
+void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
+	uint32_t operand_count, size_t count, bool is_last, uint64_t *rounded_count)
+{
+	const struct collet_reduction_target target = { .result = result };
+	collet_reduction_run_to(r, &target, operands, operand_count, count, is_last, rounded_count);
 }

@@ -33,9 +33,16 @@ struct collet_scaling {
 	double inverse_f64;
 };
 
-/* A kernel: result[i] = reduction of element i of all operands. result may be the data of one of them. */
-typedef void collet_kernel(void *result, const struct collet_operand *operands, uint32_t operand_count, size_t count,
-	const struct collet_scaling *scaling);
+/* Where the elements are stored. Each place may be exactly the data of one or more operands, with no other overlap. */
+struct collet_reduction_target {
+	void *result;
+	void *copy;          /* a second place; may be NULL */
+	bool is_nontemporal;        /* a hint: result is not read soon, so store there past the caches */
+};
+
+/* A kernel: result[i] = copy[i] = reduction of element i of all operands. */
+typedef void collet_kernel(const struct collet_reduction_target *target, const struct collet_operand *operands,
+	uint32_t operand_count, size_t count, const struct collet_scaling *scaling);
 
 /* A reduction, apart from its data. collet_reduction_init() fills it once for each request. It holds no resources and
  * may be copied. */
@@ -68,6 +75,10 @@ COLLET_MUST_USE collet_status collet_reduction_init(struct collet_reduction *r, 
  * right in blocks, in the floating-point mode of kernels. Any thread may call. */
 void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t count, bool is_last, uint64_t *rounded_count);
+/* Does the same, and stores the elements in all places of the target. */
+void collet_reduction_run_to(const struct collet_reduction *r, const struct collet_reduction_target *target,
+	const struct collet_operand *operands, uint32_t operand_count, size_t count, bool is_last,
+	uint64_t *rounded_count);
 
 /* True while this thread runs a user-defined operation inside collet_reduction_run(). Every call of the library reads
  * it, so the TLS model is one that needs no function call. */

@@ -22,7 +22,7 @@
 
 #include "reduce/convert_arrays.h"
 
-enum { BLOCK_ACCUMULATORS = 4 };
+enum { BLOCK_ACCUMULATORS = 4, NONTEMPORAL_MIN_BYTES = 512 };
 
 /* ---- Blocks ---- */
 
@@ -36,7 +36,8 @@ struct kernel_spec {
 
 /* The arguments of a kernel. */
 struct kernel_arguments {
-	unsigned char *result;
+	unsigned char *result, *copy;
+	bool is_nontemporal;
 	const struct collet_operand *operands;
 	uint32_t operand_count;
 	const struct collet_scaling *scaling;
@@ -58,6 +59,20 @@ VECTOR_INLINE void load_operand(vec *to, const struct collet_operand *operand, s
 		to[i] = spec.scale(to[i], operand->is_scaled, arguments->scaling);
 }
 
+/* Stores a block. One that bypasses the caches begins at a multiple of a vector's size. */
+VECTOR_INLINE void store_result(
+	unsigned char *to, const vec *sum, uint32_t accumulators, bool is_nontemporal, const struct kernel_spec spec)
+{
+	vec block[BLOCK_ACCUMULATORS];
+	if (!is_nontemporal) {
+		spec.format->store(to, sum, accumulators);
+		return;
+	}
+	spec.format->store((unsigned char *)block, sum, accumulators);
+	for (uint32_t i = 0; i < accumulators / spec.format->accumulators; i++)
+		vec_store_nontemporal(to + i * sizeof(vec), block[i]);
+}
+
 VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t offset, uint32_t accumulators,
 	size_t tail_bytes, const struct kernel_spec spec)
 {
@@ -74,8 +89,12 @@ VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t
 		unsigned char edge[sizeof(vec)];
 		spec.format->store(edge, sum, accumulators);
 		vec_store_tail(arguments->result + offset, vec_load(edge), tail_bytes);
+		if (arguments->copy)
+			vec_store_tail(arguments->copy + offset, vec_load(edge), tail_bytes);
 	} else {
-		spec.format->store(arguments->result + offset, sum, accumulators);
+		store_result(arguments->result + offset, sum, accumulators, arguments->is_nontemporal, spec);
+		if (arguments->copy)
+			spec.format->store(arguments->copy + offset, sum, accumulators);
 	}
 }
 
@@ -86,20 +105,37 @@ VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t 
 	const size_t bytes = count * spec.format->element_bytes,
 		     block_bytes = BLOCK_ACCUMULATORS / per_vector * sizeof(vec);
 	size_t offset = 0;
+	if (arguments->is_nontemporal) {  /* the elements before the first whole vector of the result */
+		offset = -(uintptr_t)arguments->result % sizeof(vec);
+		if (offset > 0)
+			reduce_block(arguments, 0, per_vector, offset, spec);
+	}
 	for (; bytes - offset >= block_bytes; offset += block_bytes)
 		reduce_block(arguments, offset, BLOCK_ACCUMULATORS, 0, spec);
 	for (; bytes - offset >= sizeof(vec); offset += sizeof(vec))
 		reduce_block(arguments, offset, per_vector, 0, spec);
 	if (offset < bytes)
 		reduce_block(arguments, offset, per_vector, bytes - offset, spec);
+	if (arguments->is_nontemporal)
+		vec_nontemporal_fence();
+}
+
+/* Short spans are stored as usual, and so are results that no number of elements brings to a vector's boundary. */
+VECTOR_INLINE bool may_bypass_caches(
+	const struct collet_reduction_target *target, size_t count, const struct kernel_spec spec)
+{
+	return target->is_nontemporal && count * spec.format->element_bytes >= NONTEMPORAL_MIN_BYTES &&
+	       (uintptr_t)target->result % spec.format->element_bytes == 0;
 }
 
 #define DEFINE_KERNEL(name, ...) \
-	static void name(void *result, const struct collet_operand *operands, uint32_t operand_count, size_t count, \
-		const struct collet_scaling *scaling) \
+	static void name(const struct collet_reduction_target *target, const struct collet_operand *operands, \
+		uint32_t operand_count, size_t count, const struct collet_scaling *scaling) \
 	{ \
-		const struct kernel_arguments kernel_arguments = { result, operands, operand_count, scaling }; \
-		reduce_span(&kernel_arguments, count, (struct kernel_spec){ __VA_ARGS__ }); \
+		const struct kernel_spec spec = { __VA_ARGS__ }; \
+		const struct kernel_arguments arguments = { target->result, target->copy, \
+			may_bypass_caches(target, count, spec), operands, operand_count, scaling }; \
+		reduce_span(&arguments, count, spec); \
 	}
 
 /* ---- Kernels. Signed and unsigned integers share those that do not depend on the sign. ---- */

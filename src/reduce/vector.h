@@ -50,6 +50,26 @@ VECTOR_INLINE void vec_store(void *to, vec v)
 	memcpy(to, &v, sizeof(v));
 }
 
+/* Stores a vector past the caches, at a multiple of its size. */
+VECTOR_INLINE void vec_store_nontemporal(void *to, vec v)
+{
+#if defined(VECTOR_AVX512)
+	_mm512_stream_si512((__m512i *)to, (__m512i)v);
+#elif defined(VECTOR_AVX2)
+	_mm256_stream_si256((__m256i *)to, (__m256i)v);
+#else
+	vec_store(to, v);
+#endif
+}
+
+/* Orders streamed stores before all later ones. */
+VECTOR_INLINE void vec_nontemporal_fence(void)
+{
+#if defined(VECTOR_AVX512) || defined(VECTOR_AVX2)
+	_mm_sfence();
+#endif
+}
+
 #if !defined(VECTOR_AVX512)
 /* Loads the first bytes, at most 8, as a word. It assembles them in registers: a wide load after narrow stores to a
  * buffer would stall until the stores are done, which dominates the cost of a small message. */

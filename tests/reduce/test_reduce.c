@@ -121,13 +121,63 @@ static void check_layout(const struct check *s, size_t length, const size_t offs
 			assert_memory_equal(memory[k] + offset[0], inputs[k], bytes);
 }
 
+/* Checks the elements stored at copy and at the result. copied is the operand that is the copy too, aliased the
+ * one that is the result; the operand count if none is. */
+static void check_copy(const struct check *s, size_t length, const size_t offset[2], uint32_t copied, uint32_t aliased)
+{
+	static _Alignas(64) unsigned char memory[MOST_OPERANDS + 2][MOST_ELEMENTS * 8 + 2 * MARGIN];
+	const uint32_t count = s->c->operand_count;
+	const size_t bytes = length * collet_dtype_bytes(s->c->dtype);
+	struct collet_operand operands[MOST_OPERANDS];
+	for (uint32_t k = 0; k < count + 2; k++)
+		memset(memory[k], CANARY, bytes + 2 * MARGIN);
+	for (uint32_t k = 0; k < count; k++) {
+		unsigned char *data = memory[k] + offset[0];
+		memcpy(data, inputs[k], bytes);
+		operands[k] = (struct collet_operand){ data, s->c->scaled[k] };
+	}
+	const uint32_t places[] = { copied, aliased == count ? count + 1 : aliased };
+	unsigned char *copy = memory[places[0]] + offset[copied == count], *result = memory[places[1]] +
+		offset[aliased == count];
+	uint64_t roundings = 5;
+	const struct collet_reduction_target target = { result, copy, .is_nontemporal = length % 2 };
+	collet_reduction_run_to(&s->reduction, &target, operands, count, length, s->c->finish, &roundings);
+	if (memcmp(result, expected, bytes) != 0 || memcmp(copy, expected, bytes) != 0)
+		fail_msg("%s: %s of %u %s, %zu elements, offset %zu, copy is operand %u, result %u: the %s differs",
+			collet_isa_name(s->isa), collet_op_name(s->c->op), count, collet_dtype_name(s->c->dtype),
+			length, offset[0], copied, aliased, memcmp(copy, expected, bytes) ? "copy" : "result");
+	assert_int_equal(roundings, 5 + s->roundings * length);
+	for (uint32_t k = 0; k < count + 2; k++) {
+		const bool is_written = k == places[0] || k == places[1];
+		const unsigned char *data = k == places[0] ? copy : k == places[1] ? result : memory[k] + offset[0];
+		assert_true(k >= count || is_written || memcmp(data, inputs[k], bytes) == 0);
+		for (const unsigned char *at = memory[k]; at < data; at++)
+			assert_int_equal(*at, CANARY);
+		for (const unsigned char *at = data + bytes; at < memory[k] + bytes + 2 * MARGIN; at++)
+			assert_true(*at == CANARY);
+	}
+}
+
+/* Checks one of the ways in which copy and result may be operands. All of them take turns. */
+static void check_some_copy(const struct check *s, size_t length, const size_t offset[2], size_t turn)
+{
+	const uint32_t none = s->c->operand_count, last = none - 1;
+	const uint32_t ways[][2] = {
+		{ none, none }, { 0, none }, { last, none }, { none, 0 }, { last, 0 }, { 0, last } };
+	const uint32_t *way = ways[turn % (sizeof(ways) / sizeof(ways[0]))];
+	if (way[0] != way[1] || way[0] == none)  /* copy and result are two */
+		check_copy(s, length, offset, way[0], way[1]);
+}
+
 static void check_case(const struct check *s)
 {
 	const uint32_t aliases[] = { s->c->operand_count, 0, s->c->operand_count / 2, s->c->operand_count - 1 };
 	for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++)
-		for (size_t o = 0; o < sizeof(offsets) / sizeof(offsets[0]); o++)
+		for (size_t o = 0; o < sizeof(offsets) / sizeof(offsets[0]); o++) {
 			for (size_t a = 0; a < sizeof(aliases) / sizeof(aliases[0]); a++)
 				check_layout(s, lengths[l], offsets[o], aliases[a]);
+			check_some_copy(s, lengths[l], offsets[o], l + o);
+		}
 }
 
 static uint64_t roundings_of(const struct reference_case *c)
@@ -348,7 +398,7 @@ static void user_operations_fold_from_the_left(void **state)
 	assert_int_equal(collet_reduction_init(&r, COLLET_I32, COLLET_USER, &op, 0, 1, COLLET_ISA_AUTO), COLLET_OK);
 	for (uint32_t n = 1; n <= 6; n++) {
 		for (uint32_t aliased = 0; aliased <= n; aliased++) {
-			static int32_t data[7][COUNT];
+			static int32_t data[7][COUNT], copy[COUNT];
 			struct collet_operand operands[6];
 			for (uint32_t k = 0; k < n; k++) {
 				for (int i = 0; i < COUNT; i++)
@@ -356,11 +406,13 @@ static void user_operations_fold_from_the_left(void **state)
 				operands[k] = (struct collet_operand){ data[k], false };
 			}
 			combined = 0;
-			collet_reduction_run(&r, data[aliased], operands, n, COUNT, true, NULL);
+			const struct collet_reduction_target target = { data[aliased], copy, false };
+			collet_reduction_run_to(&r, &target, operands, n, COUNT, true, NULL);
 			assert_int_equal(combined, (n - 1) * COUNT);
 			for (int i = 0; i < COUNT; i++)
 				assert_int_equal(data[aliased][i],
 					(uint32_t)i % (n + 1) < n ? 10 * i + i % (int)(n + 1) + 1 : 0);
+			assert_memory_equal(copy, data[aliased], sizeof(copy));
 		}
 	}
 }
