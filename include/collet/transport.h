@@ -239,10 +239,14 @@ enum {
 	/* Send, a hint: this rank has just computed the bytes, and its peer sends it as many. Write them to the peer's
 	 * buffer instead of letting the peer read them. */
 	COLLET_TRANSFER_IN_CACHE = 1 << 5,
-	/* The eight bits from this one on hold the call class, a number below COLLET_CALL_CLASSES. It stands for the
-	 * kind and size of the call that the transfer belongs to. The times of calls of one class can be compared. */
-	COLLET_TRANSFER_CALL_CLASS_SHIFT = 8,
-	COLLET_CALL_CLASSES = 144
+	/* Receive, set by the transport with COLLET_OK and a view: the caller may write to the view, and may send it
+	 * back. */
+	COLLET_TRANSFER_RETURNABLE = 1 << 6,
+	/* Send: data is such a view, of the same endpoint and as long as the message. The peer reads what the caller
+	 * has written there, so nothing is copied. Posting the send ends the view, instead of release_view(). */
+	COLLET_TRANSFER_RETURN = 1 << 7,
+	/* Receive, a hint: the call moves more than caches hold. Store the bytes past them. */
+	COLLET_TRANSFER_NONTEMPORAL = 1 << 8
 };
 
 /* One message to send or to receive. The caller owns it. The transport borrows it, with its buffer, from the post until
@@ -293,13 +297,6 @@ struct collet_endpoint {
 	bool peer_reads_arena;
 	uint32_t peer_cpu;               /* the peer's collet_wake.shared_cpu when it last sent; 0 if unknown */
 	struct collet_endpoint_stats stats; /* counts transfers that complete with COLLET_OK, and system calls */
-	/* Like peer_reads_arena, for ordinary memory: from this many bytes on, the peer reads data in place about as
-	 * fast as data gathered in the arena. 0 if it never does. The engine then leaves in place what goes to one
-	 * peer. The value may change. */
-	uint64_t peer_read_min_bytes;
-	/* For each call class, nonzero if peer_read_min_bytes applies to it. NULL if it applies to all classes. The
-	 * values may change. */
-	const uint8_t *peer_read_classes;
 	uint64_t reserved[2];            /* 0 */
 };
 
@@ -455,14 +452,6 @@ struct collet_transport {
 	 * memory_register() has registered. Refuse short messages that the CPU would copy: the engine moves them
 	 * through host memory. If the memory is deregistered before the transfer completes, the transfer fails. */
 	bool (*accepts_gpu)(struct collet_endpoint *endpoint, const void *data, uint64_t bytes);
-
-	/* ---- Measurement: optional ---- */
-
-	/* Reports that a call of this class (COLLET_TRANSFER_CALL_CLASS_SHIFT) and this many bytes in total has ended.
-	 * It may have used this endpoint. ticks is its time on this rank from start to end, in ticks of the CPU's
-	 * counter. */
-	void (*report_call_time)(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes,
-		uint64_t ticks);
 };
 
 /* The table that a module defines and exports under this name. */

@@ -6,7 +6,6 @@
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/status.h"
-#include "engine/call_class.h"
 #include "engine/comm_state.h"
 #include "engine/fast_path.h"
 #include "engine/lock.h"
@@ -130,9 +129,9 @@ collet_status collet_call_poll(struct collet_request **request)
 	return collet_call_complete(request);
 }
 
-static void record_start(struct collet_request *request, uint64_t ticks)
+void collet_call_record_start(struct collet_request *request)
 {
-	request->started_ticks = ticks;
+	request->started_ticks = collet_ticks();
 	request->started_ns = request->next_query_ns = 0;
 	request->warning_stage = 0;
 	collet_recorder_start(request->out_of_band_recorder ? request->out_of_band_recorder : &request->state->recorder,
@@ -140,21 +139,13 @@ static void record_start(struct collet_request *request, uint64_t ticks)
 	collet_request_activate(request);
 }
 
-void collet_call_record_start(struct collet_request *request)
-{
-	record_start(request, collet_ticks());
-}
-
 /* Sends the first messages before anything else: the rest is done while they travel. */
 static inline void start_fast_path(collet_comm *comm, struct collet_request *request, bool blocks)
 {
-	/* A time that is reported to transports must include the first copies, so it starts before them. */
-	const bool reports_time = request->counted_bytes >= COLLET_CALL_REPORTED_BYTES;
-	const uint64_t ticks = reports_time ? collet_ticks() : 0;
 	collet_fast_path_start(request);
 	request->is_starting = true;
 	collet_comm_count_call(comm, request);
-	record_start(request, reports_time ? ticks : collet_ticks());
+	collet_call_record_start(request);
 	if (blocks)
 		poll_with_backoff(request);
 	else if (!request->fast_path.poll_backoff || request->fast_path.step_index == request->fast_path.step_count)
@@ -170,7 +161,7 @@ void collet_call_start(collet_comm *comm, struct collet_request *request, bool b
 	}
 	request->is_starting = false;
 	collet_comm_count_call(comm, request);
-	record_start(request, collet_ticks());
+	collet_call_record_start(request);
 	const collet_status status = collet_request_start(request);
 	if (status != COLLET_OK)
 		collet_comm_state_end(&comm->state, status, true, collet_last_error());

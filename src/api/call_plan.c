@@ -243,6 +243,7 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	request->segment_elements = collet_segment_elements(choice.segment_bytes,
 		collet_slot_segments(call->collective, request->fan_in), request->element_bytes);
 	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);
+	request->nontemporal_results = collet_request_is_nontemporal(request);
 	collet_fast_path_plan(request);
 	return COLLET_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "collectives/step.h"
+#include "core/copy.h"
 #include "engine/comm_state.h"
 #include "engine/gdr.h"
 #include "engine/peer_queue.h"
@@ -67,7 +68,7 @@ static const void *received_from(const struct collet_task *task, const struct co
  * copies such blocks by string moves. Lines of staging are in the peers' caches too, and string moves can overwrite
  * them without fetching them, while the stores of reduction kernels cannot. */
 static void compute_value(struct collet_task *task, const struct collet_work_item *item,
-	struct collet_operand *operands, uint32_t count, bool finish)
+	struct collet_operand *operands, uint32_t count, void *overwritten, bool finish)
 {
 	const struct collet_request *request = item->request;
 	const size_t element_bytes = request->element_bytes;
@@ -80,8 +81,11 @@ static void compute_value(struct collet_task *task, const struct collet_work_ite
 	for (uint64_t left = item->count, block_count; left > 0; left -= block_count) {
 		block_count = left < block ? left : block;
 		const size_t bytes = block_count * element_bytes;
-		collet_reduction_run(
-			&request->reduction, value, operands, count, block_count, finish, &task->state->roundings);
+		const struct collet_reduction_target target = { value, overwritten, !copy && work_item_is_nontemporal(item) };
+		collet_reduction_run_to(
+			&request->reduction, &target, operands, count, block_count, finish, &task->state->roundings);
+		if (overwritten)
+			overwritten = (char *)overwritten + bytes;
 		for (uint32_t i = 0; i < count; i++)
 			operands[i].data = (const char *)operands[i].data + bytes;
 		if (copy) {
@@ -90,6 +94,58 @@ static void compute_value(struct collet_task *task, const struct collet_work_ite
 		}
 		value += bytes;
 	}
+}
+
+/* Returns the received operand that may be overwritten by the value and sent back; NULL if there is none. The item must
+ * send its value to the rank that the operand came from, and to no other. */
+static struct collet_queued_transfer *returnable_operand(struct collet_task *task, const struct collet_work_item *item)
+{
+	const struct collet_step *step = item->step;
+	struct remote_iterator at = remote_iterator_of(item->request, step, REMOTE_DESTINATIONS);
+	if (item->published || step->is_per_peer || !remote_iterator_next(&at))
+		return NULL;
+	struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, at.position);
+	struct collet_queued_transfer *queued = collet_transfer_ring_find(&peer_queue->receive, item);
+	if (!queued || !(queued->transfer.flags & COLLET_TRANSFER_RETURNABLE) || remote_iterator_next(&at))
+		return NULL;
+	return queued;
+}
+
+/* Reduces into the view of an operand, and stores the value at its destination too. The item's send then returns the
+ * view. */
+static void reduce_and_return(struct collet_task *task, struct collet_work_item *item,
+	struct collet_queued_transfer *operand, uint32_t count, bool finish)
+{
+	const struct collet_request *request = item->request;
+	char *view = (char *)(uintptr_t)operand->transfer.view;
+	char *destination =
+		range_is_local(request, &item->step->destination[0]) ? work_item_destination(item) : NULL;
+	const struct collet_reduction_target target = { destination ? destination : view, destination ? view : NULL,
+		destination && request->nontemporal_results };
+	collet_reduction_run_to(
+		&request->reduction, &target, task->operands, count, item->count, finish, &task->state->roundings);
+	struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_DESTINATIONS);
+	(void)remote_iterator_next(&at);
+	struct collet_queued_transfer *send = collet_transfer_ring_find_unready(
+		&work_item_peer_queue(task, item, at.position)->send, item);
+	send->transfer.data = view;
+	send->transfer.flags |= COLLET_TRANSFER_RETURN;
+	operand->transfer.flags &= ~(uint32_t)(COLLET_TRANSFER_VIEW | COLLET_TRANSFER_RETURNABLE);
+}
+
+/* Returns a received operand that may be overwritten; NULL if there is none. */
+static void *writable_view(const struct collet_task *task, const struct collet_work_item *item)
+{
+	for (struct remote_iterator at = remote_iterator_of(item->request, item->step, REMOTE_SOURCES);
+		remote_iterator_next(&at);) {
+		struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, at.position);
+		struct collet_transfer *transfer = &collet_transfer_ring_find(&peer_queue->receive, item)->transfer;
+		if (!(transfer->flags & COLLET_TRANSFER_RETURNABLE))
+			continue;
+		transfer->flags &= ~(uint32_t)COLLET_TRANSFER_RETURNABLE;
+		return (void *)(uintptr_t)transfer->view;
+	}
+	return NULL;
 }
 
 static void reduce_operands(struct collet_task *task, struct collet_work_item *item)
@@ -113,7 +169,12 @@ static void reduce_operands(struct collet_task *task, struct collet_work_item *i
 			}
 		}
 	}
-	compute_value(task, item, task->operands, operands, step->is_final && request->averages);
+	const bool finish = step->is_final && request->averages;
+	struct collet_queued_transfer *returnable = returnable_operand(task, item);
+	if (returnable)
+		reduce_and_return(task, item, returnable, operands, finish);
+	else
+		compute_value(task, item, task->operands, operands, writable_view(task, item), finish);
 }
 
 /* Stores a value that is kept: a local operand, or bytes that were received into staging. */
@@ -127,10 +188,11 @@ static void store_kept(struct collet_task *task, struct collet_work_item *item)
 		const bool finish = item->step->is_final && request->averages;
 		struct collet_operand operand = { from, scale };
 		if (scale || finish || item->published)
-			compute_value(task, item, &operand, 1, finish);
+			compute_value(task, item, &operand, 1, NULL, finish);
 		else if (range_is_local(request, &item->step->destination[0]) && from != work_item_destination(item) &&
 			item->count)
-			memmove(work_item_destination(item), from, item->count * request->element_bytes);
+			collet_copy(work_item_destination(item), from, item->count * request->element_bytes,
+				work_item_is_nontemporal(item) ? COLLET_COPY_NONTEMPORAL : 0);
 		return;
 	}
 	uint32_t segment = 0;

@@ -117,18 +117,20 @@ static void post_sends(
 	const struct collet_fast_path *fast_path = &request->fast_path;
 	struct collet_planned_transfer *const end = step->send_list + step->send_count;
 	for (struct collet_planned_transfer *planned = step->send_list; planned < end; planned++) {
-		char *data = address(request, planned->place);
-		planned->transfer.message =
-			(struct collet_message){ request->signature, request->sequence, planned->bytes };
-		planned->transfer.flags = fast_path->send_flags;
-		planned->transfer.data = data;
-		if (collet_peer_queue_send_now(planned->peer_queue, &planned->transfer) == COLLET_TRY_DONE)
-			continue;
-		struct collet_queued_transfer *queued =
-			queue_transfer(request, &planned->peer_queue->send, planned, data);
-		queued->transfer.flags = fast_path->send_flags;
-		item->sends_pending++;
-		collet_peer_queue_post_send(planned->peer_queue);
+		struct collet_transfer *transfer = &planned->transfer;
+		transfer->message = (struct collet_message){ request->signature, request->sequence, planned->bytes };
+		if (!(transfer->flags & COLLET_TRANSFER_RETURN)) {
+			transfer->flags = fast_path->send_flags;
+			transfer->data = address(request, planned->place);
+		}
+		if (collet_peer_queue_send_now(planned->peer_queue, transfer) != COLLET_TRY_DONE) {
+			struct collet_queued_transfer *queued =
+				queue_transfer(request, &planned->peer_queue->send, planned, transfer->data);
+			queued->transfer.flags = transfer->flags;
+			item->sends_pending++;
+			collet_peer_queue_post_send(planned->peer_queue);
+		}
+		transfer->flags = 0;
 	}
 }
 
@@ -137,6 +139,16 @@ static const void *received_bytes(struct collet_planned_transfer *planned)
 {
 	const struct collet_transfer *transfer = transfer_of(planned);
 	return transfer->flags & COLLET_TRANSFER_VIEW ? transfer->view : transfer->data;
+}
+
+/* Returns a received operand that may be overwritten; NULL if there is none. */
+static struct collet_transfer *writable_operand(const struct collet_fast_path_step *step)
+{
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++)
+		if (planned->peer_queue && transfer_of(planned)->flags & COLLET_TRANSFER_RETURNABLE)
+			return transfer_of(planned);
+	return NULL;
 }
 
 static void reduce_operands(struct collet_request *request, const struct collet_fast_path_step *step)
@@ -148,8 +160,19 @@ static void reduce_operands(struct collet_request *request, const struct collet_
 		operands->is_scaled = false;
 		operands++->data = planned->peer_queue ? received_bytes(planned) : address(request, planned->place);
 	}
-	collet_reduction_run(&request->reduction, address(request, step->value), state->tasks[0]->operands,
-		step->operand_count, step->count, step->averages, &state->roundings);
+	struct collet_transfer *overwritten = writable_operand(step);
+	char *view = overwritten ? (char *)(uintptr_t)overwritten->view : NULL;
+	const struct collet_reduction_target target = { .result = address(request, step->value), .copy = view };
+	collet_reduction_run_to(&request->reduction, &target, state->tasks[0]->operands, step->operand_count,
+		step->count, step->averages, &state->roundings);
+	if (!overwritten)
+		return;
+	overwritten->flags &= ~(uint32_t)COLLET_TRANSFER_RETURNABLE;
+	if (!step->may_return)
+		return;
+	overwritten->flags &= ~(uint32_t)COLLET_TRANSFER_VIEW;
+	step->send_list->transfer.flags = request->fast_path.send_flags | COLLET_TRANSFER_RETURN;
+	step->send_list->transfer.data = view;
 }
 
 /* Stores operands that are kept and not in their place yet. */

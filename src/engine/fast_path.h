@@ -44,6 +44,7 @@ struct collet_fast_path_step {
 	uint8_t receive_count;       /* operands that are received */
 	bool reduces, averages, copies, writes;  /* writes: its value has a destination on this rank */
 	bool sends_first;            /* it only copies, and sends what it copies */
+	bool may_return;             /* it sends its value to the rank that its only received operand came from */
 	bool overwrites_sent;        /* it writes what an earlier step sends */
 	bool overwrites_if_in_place; /* it does so if the caller's buffers overlap */
 	uint64_t count;              /* elements of the value */

@@ -202,6 +202,17 @@ static void note_overwrites(const struct collet_fast_path *fast_path, struct col
 	}
 }
 
+/* True if the step reduces one received operand, and sends the value to the rank that it came from and to no other. */
+static bool answers_its_operand(const struct collet_fast_path_step *step)
+{
+	if (!step->reduces || step->receive_count != 1 || step->send_count != 1)
+		return false;
+	const struct collet_planned_transfer *operand = step->operand_list;
+	while (!operand->peer_queue)
+		operand++;
+	return operand->peer_queue == step->send_list->peer_queue;
+}
+
 /* False if there is no memory. */
 static bool add_step(struct collet_request *request, const struct collet_step *step)
 {
@@ -230,7 +241,10 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 		planned++)
 		if (planned->peer_queue)
 			note_overwrites(fast_path, planned_step, planned->place, planned->bytes);
-	return add_sends(request, step, planned_step);
+	if (!add_sends(request, step, planned_step))
+		return false;
+	planned_step->may_return = answers_its_operand(planned_step);
+	return true;
 }
 
 static bool only_sends(const struct collet_request *request, const struct collet_step *step)

@@ -112,7 +112,7 @@ void collet_peer_queue_release_view(
 {
 	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed);
 	endpoint->transport->release_view(endpoint, transfer);
-	transfer->flags &= ~(uint32_t)COLLET_TRANSFER_VIEW;
+	transfer->flags &= ~(uint32_t)(COLLET_TRANSFER_VIEW | COLLET_TRANSFER_RETURNABLE);
 	if (transfer->status != COLLET_OK) {
 		request->poisoned = true;
 		report_failure(peer_queue, request, transfer);

@@ -6,7 +6,6 @@
 
 #include "core/clock.h"
 #include "core/status.h"
-#include "engine/call_class.h"
 #include "engine/comm_state.h"
 #include "engine/engine.h"
 #include "engine/p2p/p2p.h"
@@ -82,9 +81,6 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 		state->fast_path_request = NULL;
 		state->tasks_need_progress = true; /* task 0 may issue later requests now */
 	}
-	if (!request->is_p2p && request->counted_bytes >= COLLET_CALL_REPORTED_BYTES && status == COLLET_OK &&
-		!request->offloaded)
-		collet_request_report_duration(request);
 	if (!request->is_p2p)
 		collet_recorder_end(request->out_of_band_recorder ? request->out_of_band_recorder : &state->recorder,
 			request->sequence, status, request->finished_items,

@@ -46,6 +46,7 @@ struct collet_request {
 	uint32_t fan_in;             /* most remote operands of one step */
 	size_t element_bytes;
 	uint64_t counted_bytes;      /* the call's bytes as statistics count them */
+	bool nontemporal_results;        /* results are stored past the caches */
 	struct collet_reduction reduction;
 	struct collet_fast_path fast_path;
 	bool has_published;          /* an item of it was published, so PUBLISH_WINDOW limits its items */

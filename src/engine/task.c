@@ -82,7 +82,8 @@ static void queue_receives(struct collet_task *task, struct collet_work_item *it
 		/* Data that is kept is never received as a view: it would be held until our own send completes, and may
 		 * be the peer's own buffer, whose send then waits for us. */
 		queued->transfer.flags = step->is_reduction ? COLLET_TRANSFER_VIEW :
-			collet_gdr_flags(request, place, queued->transfer.message.bytes);
+			collet_gdr_flags(request, place, queued->transfer.message.bytes) |
+			(work_item_is_nontemporal(item) && !item->in_staging ? COLLET_TRANSFER_NONTEMPORAL : 0);
 		queued->is_ready = true;
 		item->receives_pending++;
 		collet_peer_queue_post_ready(peer_queue);

@@ -10,7 +10,6 @@
 #include "collectives/program.h"
 #include "collectives/step.h"
 #include "engine/byte_range.h"
-#include "engine/call_class.h"
 #include "engine/comm_state.h"
 #include "engine/request.h"
 
@@ -116,10 +115,19 @@ static inline uint32_t request_send_flags(const struct collet_request *request)
 	const bool waits = collective == COLLET_ALLREDUCE || collective == COLLET_REDUCE_SCATTER ||
 		collective == COLLET_ALLGATHER || collective == COLLET_ALLTOALL;
 	return (request_never_reduces(request) ? 0 : COLLET_TRANSFER_CONTIGUOUS) |
-	       (waits ? COLLET_TRANSFER_EXCHANGE : 0) | collet_request_class_flags(request);
+	       (waits ? COLLET_TRANSFER_EXCHANGE : 0);
 }
 
 /* ---- value_placement.c */
+/* True if the call's results should be stored past the caches: they are larger than these, and no step reads them. */
+bool collet_request_is_nontemporal(const struct collet_request *request);
+/* True if the item's result is stored so. Not if its sends read it there. */
+static inline bool work_item_is_nontemporal(const struct collet_work_item *item)
+{
+	const struct collet_step *step = item->step;
+	return item->request->nontemporal_results && step->destination_count == 1 &&
+		range_is_local(item->request, &step->destination[0]);
+}
 /* Chooses the address of an item's value, and whether it is a copy for peers to read. */
 void collet_work_item_place_value(struct collet_task *task, struct collet_work_item *item);
 /* Returns the address of the reduced segment: its destination, or the item's staging if the segment is only forwarded.

@@ -57,10 +57,10 @@ enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queu
 enum collet_try_result __wrap_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
 enum collet_try_result __real_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
 enum collet_try_result __wrap_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
-void __real_collet_reduction_run(
-	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
-void __wrap_collet_reduction_run(
-	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
+void __real_collet_reduction_run_to(const struct collet_reduction *, const struct collet_reduction_target *,
+	const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
+void __wrap_collet_reduction_run_to(const struct collet_reduction *, const struct collet_reduction_target *,
+	const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 
 struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
 	struct collet_transfer_ring *ring, struct collet_work_item *item)
@@ -94,11 +94,12 @@ enum collet_try_result __wrap_collet_peer_queue_receive_now(
 	return now;
 }
 
-void __wrap_collet_reduction_run(const struct collet_reduction *reduction, void *result,
-	const struct collet_operand *operands, uint32_t operand_count, size_t count, bool finish, uint64_t *roundings)
+void __wrap_collet_reduction_run_to(const struct collet_reduction *reduction,
+	const struct collet_reduction_target *target, const struct collet_operand *operands, uint32_t operand_count,
+	size_t count, bool finish, uint64_t *roundings)
 {
 	point(REDUCING);
-	__real_collet_reduction_run(reduction, result, operands, operand_count, count, finish, roundings);
+	__real_collet_reduction_run_to(reduction, target, operands, operand_count, count, finish, roundings);
 }
 
 /* ---- A run ---- */

@@ -1,7 +1,8 @@
 /* Measures shm beside its building blocks, to choose its thresholds: two processes, each pinned to a core. Times are
  * the minimum of several rounds, since other work on the machine only adds to them. `one way` is half a ping-pong.
  * `exchange` is the time until both ends have the other's message when they start together, as in an all-reduce of two
- * ranks. Prints a table; exit status 77 on a machine with one core. */
+ * ranks. `returned` is a message that its receiver overwrites in place and sends back, and `stream` each of many that
+ * go one way. Prints a table; exit status 77 on a machine with one core. */
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +123,7 @@ static void exchange_from(struct bench *bench, unsigned count, size_t bytes, uns
 	for (unsigned i = 0; i < count; i++) {
 		struct collet_transfer send = transfer_of(bench->sequence, from, bytes);
 		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
+		send.flags = flags ? COLLET_TRANSFER_CONTIGUOUS : 0;
 		receive.flags = flags;
 		refresh(bench, from, bytes);
 		collet_shm_transport.post_send(endpoint, &send);
@@ -167,30 +168,51 @@ static void ping_pong(struct bench *bench, unsigned count, size_t bytes)
 	}
 }
 
+static void stream(struct bench *bench, unsigned count, size_t bytes)
+{
+	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].endpoint;
+	for (unsigned i = 0; i < count; i++) {
+		struct collet_transfer transfer =
+			transfer_of(bench->sequence++, bench->me ? bench->in : bench->out, bytes);
+		if (bench->me == 0)
+			collet_shm_transport.post_send(endpoint, &transfer);
+		else
+			collet_shm_transport.post_recv(endpoint, &transfer);
+		complete(endpoint, &transfer);
+	}
+}
+
+/* Rank 1 overwrites what it has received where that is possible, and sends it back. */
+static void returned(struct bench *bench, unsigned count, size_t bytes)
+{
+	struct collet_endpoint *endpoint = bench->pair.ends[bench->me].endpoint;
+	for (unsigned i = 0; i < count; i++) {
+		struct collet_transfer send = transfer_of(bench->sequence, bench->out, bytes);
+		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
+		send.flags = COLLET_TRANSFER_CONTIGUOUS;
+		if (bench->me == 0)
+			collet_shm_transport.post_send(endpoint, &send);
+		else
+			receive.flags = COLLET_TRANSFER_VIEW;
+		collet_shm_transport.post_recv(endpoint, &receive);
+		complete(endpoint, &receive);
+		if (receive.flags & COLLET_TRANSFER_RETURNABLE) {
+			send.data = (void *)(uintptr_t)receive.view;
+			send.flags |= COLLET_TRANSFER_RETURN;
+			memcpy(send.data, bench->out, bytes);
+		} else if (bench->me == 1) {
+			collet_shm_transport.release_view(endpoint, &receive);
+		}
+		if (bench->me == 1)
+			collet_shm_transport.post_send(endpoint, &send);
+		complete(endpoint, &send);
+	}
+}
+
 static void copy(struct bench *bench, unsigned count, size_t bytes)
 {
 	for (unsigned i = 0; i < count; i++)
 		memcpy(bench->in, bench->out, bytes);
-}
-
-static void read_peer(struct bench *bench, unsigned count, size_t bytes)
-{
-	const pid_t peer = bench->me ? getppid() : (pid_t)bench->pair.ends[1].peer_info.pid;
-	/* after a fork the peer has it at the same address */
-	struct iovec into = { bench->in, bytes }, from = { bench->out, bytes };
-	for (unsigned i = 0; i < count; i++)
-		if (process_vm_readv(peer, &into, 1, &from, 1, 0) < 0)
-			return;
-}
-
-/* Forces a protocol on both ends, to measure each protocol at each size. */
-static void force(struct bench *bench, uint64_t bulk_min, uint64_t arena_min)
-{
-	struct shm_endpoint *shm = (struct shm_endpoint *)bench->pair.ends[bench->me].endpoint;
-	barrier(bench);
-	shm->bulk_min = bulk_min;
-	shm->arena_min = arena_min;
-	shm->is_tuned = false;
 }
 
 static void print_table(struct bench *bench)
@@ -201,26 +223,21 @@ static void print_table(struct bench *bench)
 		printf("%-28s%8.3f us\n%-28s%8.3f us\n", "raw flag, one way", flag, "raw flags, exchange", flags);
 	const double one_way = least_us(bench, 500, ping_pong, 8) / 2, both = least_us(bench, 500, exchange, 8);
 	if (says)
-		printf("%-28s%8.3f us\n%-28s%8.3f us\n\nexchange, us%14s%10s%10s%10s%10s%10s%10s%10s\n",
-			"shm 8 B, one way", one_way, "shm 8 B, exchange", both, "default", "view", "ring", "ring view",
-			"bulk", "arena", "memcpy", "vm_readv");
+		printf("%-28s%8.3f us\n%-28s%8.3f us\n\n%12s%10s%10s%10s%10s%10s%10s%10s\n", "shm 8 B, one way",
+			one_way, "shm 8 B, exchange", both, "us", "exchange", "view", "arena", "one way", "returned",
+			"stream", "memcpy");
 	for (size_t bytes = 8; bytes <= LARGEST; bytes *= bytes < 1 << 20 ? 2 : 4) {
-		const unsigned count = bytes <= 4096 ? 200 : bytes <= 65536 ? 20 : 1;
-		force(bench, SHM_BULK_MIN, SHM_ARENA_MIN);
-		const double usual = least_us(bench, count, exchange, bytes),
-			     view = least_us(bench, count, exchange_view, bytes);
-		force(bench, UINT64_MAX, UINT64_MAX);
-		const double ring = least_us(bench, count, exchange, bytes),
-			     ring_view = least_us(bench, count, exchange_view, bytes);
-		force(bench, 0, UINT64_MAX);
-		const double bulk = least_us(bench, count, exchange, bytes);
-		force(bench, UINT64_MAX, 0);
-		const double arena = least_us(bench, count, exchange_arena, bytes);
-		const double floor = least_us(bench, count, copy, bytes),
-			     reading = least_us(bench, count, read_peer, bytes);
-		if (says)
-			printf("%10zu B %14.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f\n", bytes, usual, view, ring,
-				ring_view, bulk, arena, floor, reading);
+		const unsigned count = bytes <= 4096 ? 200 : bytes <= 65536 ? 20 : 2;
+		const double times[] = { least_us(bench, count, exchange, bytes),
+			least_us(bench, count, exchange_view, bytes), least_us(bench, count, exchange_arena, bytes),
+			least_us(bench, count, ping_pong, bytes) / 2, least_us(bench, count, returned, bytes) / 2,
+			least_us(bench, count, stream, bytes), least_us(bench, count, copy, bytes) };
+		if (!says)
+			continue;
+		printf("%10zu B", bytes);
+		for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+			printf("%10.2f", times[i]);
+		puts("");
 		fflush(stdout);
 	}
 }

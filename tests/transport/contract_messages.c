@@ -470,6 +470,51 @@ static void a_mismatch_touches_nothing(void **state)
 	}
 }
 
+/* What is written into a view arrives with the send that returns it. Most transports allow this for no view. */
+static void a_returned_view_brings_what_was_written(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, name_of(state));
+	unsigned returned = 0;
+	uint8_t *from = malloc(LARGEST), *into = malloc(LARGEST), *back = malloc(LARGEST);
+	for (size_t at = 0; at < 2 * (size_t)(SIZE_COUNT - 1); at++) {
+		const size_t bytes = message_sizes[at / 2];
+		const bool asks_first = at % 2;
+		struct collet_transfer send = transfer_of(at, from, bytes), view = transfer_of(at, into, bytes),
+				       answer = transfer_of(at, back, bytes);
+		send.flags = COLLET_TRANSFER_CONTIGUOUS;
+		view.flags = COLLET_TRANSFER_VIEW;
+		pattern_fill(from, bytes, at);
+		post_send(&pair.ends[0], &send);
+		post_recv(&pair.ends[1], &view);
+		assert_true(pair_complete(&pair, &view) && pair_complete(&pair, &send));
+		assert_true(view.status == COLLET_OK && pattern_is(view.view, bytes, at));
+		if (!(view.flags & COLLET_TRANSFER_RETURNABLE)) {
+			pair.transport->release_view(pair.ends[1].endpoint, &view);
+			continue;
+		}
+		assert_ptr_not_equal(view.view, into);
+		struct collet_transfer reply = transfer_of(at, (void *)(uintptr_t)view.view, bytes);
+		reply.flags = COLLET_TRANSFER_RETURN;
+		pattern_fill(reply.data, bytes, at + 1000);
+		if (asks_first)
+			post_recv(&pair.ends[0], &answer);
+		post_send(&pair.ends[1], &reply);
+		if (!asks_first)
+			post_recv(&pair.ends[0], &answer);
+		assert_true(pair_complete(&pair, &answer) && pair_complete(&pair, &reply));
+		assert_true(answer.status == COLLET_OK && reply.status == COLLET_OK);
+		assert_true(pattern_is(back, bytes, at + 1000));
+		returned++;
+	}
+	free(from);
+	free(into);
+	free(back);
+	pair_close(&pair);
+	if (!returned)
+		skip();
+}
+
 static void statistics_count(void **state)
 {
 	enum { COUNT = 10, BYTES = 100 };
@@ -510,6 +555,7 @@ int contract_messages(const char *const *names)
 		{ "is_recv_ready_sees_each_message", is_recv_ready_sees_each_message },
 		{ "a_try_completes_or_changes_nothing", a_try_completes_or_changes_nothing },
 		{ "a_mismatch_touches_nothing", a_mismatch_touches_nothing },
+		{ "a_returned_view_brings_what_was_written", a_returned_view_brings_what_was_written },
 		{ "statistics_count", statistics_count },
 	};
 	return run_on_transports(

@@ -24,20 +24,27 @@ void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arena
 		assert_int_equal(pair_await(pair, i), COLLET_OK);
 }
 
-void shm_log_capture_begin(struct shm_log_capture *capture, struct end *end)
+uint64_t shm_units_owned(struct pair *pair, int which, enum shm_pool_kind kind)
 {
-	end->log.level = COLLET_LOG_INFO;
-	capture->log = tmpfile();
-	capture->error = dup(STDERR_FILENO);
-	assert_non_null(capture->log);
-	assert_true(capture->error >= 0 && dup2(fileno(capture->log), STDERR_FILENO) >= 0);
+	const struct shm_endpoint *end = inside(pair, which);
+	const struct shm_pool *pool = &end->pools[kind];
+	return pool->free | (atomic_load(&end->theirs->returned[kind]) ^ pool->taken);
 }
 
-void shm_log_capture_end(struct shm_log_capture *capture)
+uint64_t shm_units_of_pool(enum shm_pool_kind kind)
 {
-	assert_true(dup2(capture->error, STDERR_FILENO) >= 0);
-	close(capture->error);
-	rewind(capture->log);
-	capture->text[fread(capture->text, 1, sizeof(capture->text) - 1, capture->log)] = '\0';
-	fclose(capture->log);
+	return shm_bits(0, kind == SHM_SMALL_UNITS ? SHM_SMALL_UNIT_COUNT : SHM_LARGE_UNIT_COUNT);
+}
+
+uint64_t shm_last_run(struct pair *pair, int which, enum shm_pool_kind kind)
+{
+	const struct shm_endpoint *end = inside(pair, which);
+	const uint64_t location = atomic_load(&shm_cell_at(end->out_cells, end->out_next - 1)->word[4]);
+	return shm_bits((unsigned)(uint32_t)location, shm_pool_units(&end->pools[kind], location >> 32));
+}
+
+void shm_pair_oversubscribe(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++)
+		pair->ends[i].wake.shared_cpu = 1;
 }

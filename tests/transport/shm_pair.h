@@ -3,8 +3,6 @@
 #ifndef TESTS_TRANSPORT_SHM_PAIR_H
 #define TESTS_TRANSPORT_SHM_PAIR_H
 
-#include <stdio.h>
-
 #include "pair.h"
 #include "transport/shm/shm_endpoint.h"
 
@@ -22,14 +20,14 @@ static inline struct shm_endpoint *inside(struct pair *pair, int which)
  * NULL. */
 void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arenas);
 
-/* Captures what an end logs, from level info on. */
-struct shm_log_capture {
-	FILE *log;
-	int error;  /* the original standard error */
-	char text[1000];
-};
-void shm_log_capture_begin(struct shm_log_capture *capture, struct end *end);
-/* Ends the capture; the text is then in `text`. */
-void shm_log_capture_end(struct shm_log_capture *capture);
+/* Returns the units that an end may fill, with those that its peer has given back and it has not looked at. */
+uint64_t shm_units_owned(struct pair *pair, int which, enum shm_pool_kind kind);
+/* Returns the units of a pool. */
+uint64_t shm_units_of_pool(enum shm_pool_kind kind);
+/* Returns the units of the last run that an end has sent. */
+uint64_t shm_last_run(struct pair *pair, int which, enum shm_pool_kind kind);
+
+/* Makes the ends behave as if ranks outnumbered cores. */
+void shm_pair_oversubscribe(struct pair *pair);
 
 #endif

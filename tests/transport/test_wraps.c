@@ -49,10 +49,9 @@ static void wrappers_forward_hints(void **state)
 		bool (*takes_gpu)(struct collet_endpoint *, const void *, uint64_t) = endpoint->transport->accepts_gpu;
 		if (row->takes_gpu != (takes_gpu && takes_gpu(endpoint, &pair, HINTED)) ||
 			(takes_gpu && takes_gpu(endpoint, &pair, HINTED - 1)))
-			fail_msg("%s: takes_gpu", row->transport);
-		if (endpoint->peer_read_min_bytes != (row == &rows[5] ? 0 : HINTED))
-			fail_msg("%s: reads_memory_min is %llu", row->transport,
-				(unsigned long long)endpoint->peer_read_min_bytes);
+			fail_msg("%s: accepts_gpu", row->transport);
+		if (endpoint->peer_cpu != (row == &rows[5] ? 0 : HINTED))
+			fail_msg("%s: peer_cpu is %u", row->transport, endpoint->peer_cpu);
 		pair_close(&pair);
 	}
 	unsetenv("COLLET_FAULTY");

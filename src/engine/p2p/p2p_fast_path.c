@@ -2,7 +2,6 @@
  * immediately. To allocate, queue, match, complete and release a request takes more than half of such a call where the
  * peer has a core of its own. All other cases use a request, which handles order, deadlines, losses and sleep. */
 #include "core/cpu.h"
-#include "engine/call_class.h"
 #include "engine/channel.h"
 #include "engine/comm_state.h"
 #include "engine/engine.h"
@@ -13,10 +12,10 @@
 
 enum { FAST_POLL_ALL_INTERVAL = 64 }; /* receives between two polls of all peers, which may wait for one */
 
-/* True if a message may use the fast path. Longer ones use rendezvous, or the transport learns their duration. */
+/* True if a message may use the fast path. Longer ones use rendezvous. */
 static bool is_short(const struct collet_comm_state *state, uint32_t rank, uint64_t bytes)
 {
-	return state->p2p && bytes < COLLET_CALL_REPORTED_BYTES && bytes <= state->p2p->peers[rank].eager_bytes;
+	return state->p2p && bytes <= state->p2p->peers[rank].eager_bytes;
 }
 
 bool collet_p2p_send_fast(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "engine/call_class.h"
 #include "engine/channel.h"
 #include "engine/comm_state.h"
 #include "engine/engine.h"
@@ -64,29 +63,6 @@ void collet_p2p_remove(struct collet_request **list, struct collet_request *requ
 		*list = request->p2p.next;
 }
 
-static void report_duration(const struct collet_request *request)
-{
-	const struct collet_p2p_call *call = &request->p2p;
-	const uint64_t bytes = call->is_send ? call->bytes : call->message_bytes;
-	if (bytes >= COLLET_CALL_REPORTED_BYTES)
-		collet_message_report_duration(request, COLLET_CALL_SEND, call->peer, bytes);
-}
-
-/* A sendrecv takes as long as the longer of its two operations. Its size is that of the send. */
-static void report_exchange_duration(struct collet_request *exchange, const struct collet_p2p_call *op)
-{
-	struct collet_p2p_call *call = &exchange->p2p;
-	if (op->is_send)
-		call->bytes = op->bytes;
-	if (call->pending_ops) {
-		call->peer = op->peer;
-	} else if (call->bytes >= COLLET_CALL_REPORTED_BYTES) {
-		collet_message_report_duration(exchange, COLLET_CALL_SENDRECV, op->peer, call->bytes);
-		if (call->peer != op->peer)
-			collet_message_report_duration(exchange, COLLET_CALL_SENDRECV, call->peer, call->bytes);
-	}
-}
-
 void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
@@ -103,14 +79,11 @@ void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request)
 	p2p->completed_count++;
 	struct collet_request *parent = call->parent;
 	const enum collet_status status = call->truncated ? COLLET_ERR_TRUNCATED : COLLET_OK;
-	if (!parent)
-		report_duration(request);
 	collet_request_end(request, status);
 	if (!parent)
 		return;
 	parent->p2p.truncated |= call->truncated;
 	parent->p2p.pending_ops--;
-	report_exchange_duration(parent, call);
 	collet_request_release(request);
 	if (parent->p2p.pending_ops == 0)
 		collet_request_end(parent, parent->p2p.truncated ? COLLET_ERR_TRUNCATED : COLLET_OK);
@@ -164,13 +137,10 @@ static uint32_t transfer_flags(
 	const struct collet_comm_state *state, enum collet_p2p_kind kind, const struct collet_request *request)
 {
 	const bool exchange = request && request->p2p.parent;
-	const uint32_t call = request ?
-		collet_call_class_flags(exchange ? COLLET_CALL_SENDRECV : COLLET_CALL_SEND, request->p2p.bytes) : 0;
 	if (kind == P2P_EAGER)
-		return call | (exchange && !state->engine->oversubscribed ? COLLET_TRANSFER_EXCHANGE :
-                                                                       COLLET_TRANSFER_EAGER);
+		return exchange && !state->engine->oversubscribed ? COLLET_TRANSFER_EXCHANGE : COLLET_TRANSFER_EAGER;
 	const uint32_t where = request && request->p2p.is_gpudirect ? COLLET_TRANSFER_GPU : 0;
-	return call | where | (kind == P2P_DATA && exchange ? COLLET_TRANSFER_EXCHANGE : 0);
+	return where | (kind == P2P_DATA && exchange ? COLLET_TRANSFER_EXCHANGE : 0);
 }
 
 collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t to, enum collet_p2p_kind kind,

@@ -73,7 +73,7 @@ static void await_peer_access_end(struct shm_endpoint *shm)
 {
 	const int64_t deadline = collet_deadline_after(SHM_REVOKE_TIMEOUT_NS);
 	uint64_t number;
-	/* Acquire (and more), pairing with the release in collet_shm_access_end(). */
+	/* Acquire (and more), pairing with the release in access_end(). */
 	while ((number = atomic_load_explicit(&shm->theirs->accessing, memory_order_seq_cst)) != 0) {
 		if (!shm->is_same_process && check_peer_gone(shm))
 			return;
@@ -208,7 +208,7 @@ static uint32_t check_idle_peer(struct shm_endpoint *shm)
 		return 0;
 	const uint64_t cells = shm->in_next;
 	const uint32_t completed = progress_queues(shm);
-	const bool has_progress = completed || shm->in_next != cells || collet_shm_can_read(shm);
+	const bool has_progress = completed || shm->in_next != cells || shm->incoming.protocol == SHM_ARENA;
 	if (has_progress || shm->endpoint.status != COLLET_OK || !is_waited_for(shm))
 		return completed;
 	if (shm->endpoint.posted == 0 && collet_shm_has_next_cell(shm))
@@ -248,7 +248,7 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 
 static bool can_progress(const struct shm_endpoint *shm)
 {
-	if (collet_shm_can_read(shm))
+	if (shm->incoming.protocol == SHM_ARENA)
 		return true;
 	const bool is_receiving = shm->receives.first || shm->incoming.protocol || shm->is_peeked;
 	return (is_receiving && collet_shm_has_next_cell(shm)) || collet_shm_can_send(shm);
@@ -284,7 +284,7 @@ const struct collet_transport collet_shm_transport = {
 	.version = COLLET_TRANSPORT_VERSION,
 	.bytes = sizeof(struct collet_transport),
 	.name = "shm",
-	.summary = "ranks of one host: rings in shared memory, reads of the peer's arena",
+	.summary = "ranks of one host: copies through shared memory, reads of the peer's arena",
 	.caps = COLLET_CAP_VIEW | COLLET_CAP_LOCAL,
 	.priority = 800,
 	.endpoint_bytes = sizeof(struct shm_endpoint),
@@ -302,5 +302,4 @@ const struct collet_transport collet_shm_transport = {
 	.disarm = disarm,
 	.try_send = collet_shm_try_send,
 	.try_recv = collet_shm_try_recv,
-	.report_call_time = collet_shm_report_call_time,
 };

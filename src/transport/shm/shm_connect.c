@@ -1,14 +1,10 @@
 /* Connects the two ends of an shm endpoint pair.
  *
  *	dialer			acceptor
- *	hello		->			nonce; descriptors: wake event, arena
- *			<-	reply		nonce; descriptors: region, wake event, arena; whether it can read
- *						the dialer's memory, and whether it has mapped its arena
- *	done		->			whether the dialer can read the acceptor's memory, and whether it has
- *						mapped its arena
- *
- * Each end tries to read the other's nonce by process_vm_readv before it says that it can. Whether that is allowed
- * depends on user ids, capabilities, namespaces and kernel settings that no peer info contains.
+ *	hello		->			descriptors: wake event, arena
+ *			<-	reply		descriptors: region, wake event, arena; whether it has mapped the
+ *						dialer's arena
+ *	done		->			whether the dialer has mapped the acceptor's arena
  *
  * Between threads of one process no descriptors of region and arena are sent, but the addresses of the mappings, each
  * with a reference for the receiver. So both ends work on one mapping. The peer infos and the kernel (SO_PEERCRED) must
@@ -20,17 +16,15 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/config.h"
 #include "core/fence.h"
 #include "core/status.h"
 #include "transport/shm/shm_endpoint.h"
 
-static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740204);  /* "collet", layout 2, revision 4 */
+static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740205);  /* "collet", layout 2, revision 5 */
 
 enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
 
@@ -38,8 +32,7 @@ enum {
 	HELLO_MAPPED = 1 << 0,   /* the sender of this hello has mapped the receiver's arena */
 	HELLO_ARENA = 1 << 1,    /* has an arena: its descriptor comes along (or its address, to a thread) */
 	HELLO_REGION = 1 << 2,   /* sends the region, likewise */
-	HELLO_MEMBARRIER = 1 << 3, /* can run and receive membarriers: see shm_publish() */
-	HELLO_CMA = 1 << 4       /* can read the receiver's memory */
+	HELLO_MEMBARRIER = 1 << 3 /* can run and receive membarriers: see shm_publish() */
 };
 
 static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
@@ -51,29 +44,6 @@ static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
 }
 
 /* ---- Received hellos ---------------------------------------------------------------------------------------- */
-
-/* True if this process can read the memory of pid, and it is the peer. Stores pid as the peer's then. */
-static bool probe_cma(struct shm_endpoint *shm, pid_t pid)
-{
-	if (pid <= 0 || !collet_shm_check_nonce(shm, pid))
-		return false;
-	shm->peer_pid = pid;
-	return true;
-}
-
-/* Probes the peer by its pid as this process sees it: the kernel's, or that of the peer info if another process made
- * the socket. */
-static bool probe_peer(struct shm_endpoint *shm)
-{
-	struct ucred credentials;
-	socklen_t bytes = sizeof(credentials);
-	shm->peer_nonce = shm->inbox.nonce;
-	shm->peer_nonce_address = shm->inbox.nonce_address;
-	if (getsockopt(shm->socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 &&
-		probe_cma(shm, credentials.pid))
-		return true;
-	return probe_cma(shm, (pid_t)shm->peer->pid);
-}
 
 /* Maps the peer's arena, if it has one and it can be mapped. Without it, messages in arena memory are copied like any
  * other. */
@@ -111,8 +81,6 @@ static collet_status accept_common(struct shm_endpoint *shm, uint32_t *next_fd, 
 	const collet_status status = accept_wake(shm, next_fd);
 	if (status != COLLET_OK)
 		return status;
-	if (!shm->is_same_process && probe_peer(shm))
-		*flags |= HELLO_CMA;
 	/* A thread's arena comes as an address with a reference. It is sent only when it is sure to be received: the
 	 * dialer's comes with done. */
 	if (accept_arena(shm, next_fd))
@@ -127,15 +95,12 @@ static void attach_region(struct shm_endpoint *shm, struct shm_region *region, u
 	shm->region = region;
 	shm->mine = &region->side[side];
 	shm->theirs = &region->side[!side];
-	shm->is_follower = side != 0;
 	shm->out_cells = region->cells[side];
 	shm->in_cells = region->cells[!side];
 	shm->out_rtrs = region->rtrs[side];
 	shm->in_rtrs = region->rtrs[!side];
-	shm->out_units = region->units[side];
-	shm->in_units = region->units[!side];
-	shm->out_bulk = region->bulk[side];
-	shm->in_bulk = region->bulk[!side];
+	for (unsigned kind = 0; kind < SHM_POOLS; kind++)
+		collet_shm_pool_init(&shm->pools[kind], region, (enum shm_pool_kind)kind, side);
 }
 
 static collet_status map_region(struct shm_endpoint *shm, int fd, unsigned side)
@@ -204,9 +169,7 @@ static struct shm_hello make_hello(const struct shm_endpoint *shm, uint32_t kind
 {
 	return (struct shm_hello){ .magic = HELLO_MAGIC,
 		.type = kind,
-		.flags = flags | (shm->has_membarrier ? HELLO_MEMBARRIER : 0),
-		.nonce = shm->nonce,
-		.nonce_address = (uintptr_t)&shm->nonce };
+		.flags = flags | (shm->has_membarrier ? HELLO_MEMBARRIER : 0) };
 }
 
 /* Adds this rank's arena to a hello: as a descriptor, or as an address with a reference. */
@@ -230,35 +193,22 @@ static void drop_arena(const struct shm_endpoint *shm, const struct shm_hello *h
 		collet_arena_map_unref(shm->arena->map);
 }
 
-/* Tells the engine from which size the peer may read ordinary memory, and, with tuning, for which call classes. */
-static void set_peer_read_limits(struct shm_endpoint *shm)
-{
-	if (!shm->is_read_by_peer || shm->is_same_process)
-		return;
-	if (shm->is_tuned)
-		shm->endpoint.peer_read_classes = shm->cma_classes;
-	shm->endpoint.peer_read_min_bytes = shm->is_tuned ? SHM_TUNED_MIN :
-		shm->attach_min == UINT64_MAX         ? 0 : shm->attach_min;
-}
-
 static collet_status finish_connect(struct shm_endpoint *shm, uint32_t peer_flags)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &shm->endpoint };
 	if (epoll_ctl(shm->wake->epoll_fd, EPOLL_CTL_ADD, shm->socket, &event) != 0)
 		return collet_shm_fail_system(shm, "epoll_ctl");
 	shm->is_in_epoll = true;
-	shm->is_read_by_peer = peer_flags & HELLO_CMA;
 	shm->is_mapped_by_peer = peer_flags & HELLO_MAPPED;
 	shm->endpoint.peer_reads_arena = shm->is_mapped_by_peer;
-	set_peer_read_limits(shm);
 	shm->has_membarrier = shm->has_membarrier && peer_flags & HELLO_MEMBARRIER;
+	shm_distance_init(&shm->distance);
 	shm->state = SHM_READY;
 	char name[160];
-	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u: %s; arenas mapped: %s, by the peer: %s",
+	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u%s; arenas mapped: %s, by the peer: %s",
 		collet_shm_peer_name(shm, name, sizeof(name)), shm->endpoint.channel,
-		shm->is_same_process ? "one process" : shm->is_read_by_peer ? "cross-memory attach by the peer" :
-		"no cross-memory attach by the peer",
-		shm->peer_arena ? "yes" : "no", shm->is_mapped_by_peer ? "yes" : "no");
+		shm->is_same_process ? ", in one process" : "", shm->peer_arena ? "yes" : "no",
+		shm->is_mapped_by_peer ? "yes" : "no");
 	return COLLET_OK;
 }
 
@@ -411,16 +361,6 @@ static collet_status check_credentials(struct shm_endpoint *shm)
 	return COLLET_OK;
 }
 
-static collet_status read_options(struct shm_endpoint *shm)
-{
-	const char *text = collet_env("COLLET_SHM_ATTACH_MIN");
-	shm->attach_min = UINT64_MAX;
-	shm->is_tuned = !text;
-	if (!text || strcmp(text, "never") == 0)
-		return COLLET_OK;
-	return collet_env_bytes("COLLET_SHM_ATTACH_MIN", &shm->attach_min);
-}
-
 collet_status collet_shm_open(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
@@ -432,16 +372,9 @@ collet_status collet_shm_open(struct collet_endpoint *endpoint, const struct col
 	shm->socket = config->socket;
 	shm->peer_event_fd = -1;
 	shm->owner_pid = getpid();
-	shm->bulk_min = SHM_BULK_MIN;
-	shm->arena_min = SHM_ARENA_MIN;
 	shm->has_membarrier = collet_fence_register();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
-	endpoint->status = read_options(shm);
-	if (endpoint->status == COLLET_OK)
-		endpoint->status = check_credentials(shm);
-	if (endpoint->status == COLLET_OK &&
-		getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))
-		endpoint->status = collet_shm_fail_system(shm, "getrandom");
+	endpoint->status = check_credentials(shm);
 	return endpoint->status;
 }
 
@@ -486,5 +419,4 @@ void collet_shm_free_resources(struct shm_endpoint *shm, bool forked)
 		unref_region(shm->region, shm->is_same_process);
 	shm->region = NULL;
 	shm->mine = shm->theirs = NULL;
-	shm->nonce = 0;
 }

@@ -23,15 +23,6 @@ collet_status collet_shm_fail_system(const struct shm_endpoint *shm, const char 
 	return collet_shm_fail_peer(shm, COLLET_ERR_SYSTEM, text);
 }
 
-bool collet_shm_check_nonce(const struct shm_endpoint *shm, pid_t pid)
-{
-	uint64_t nonce = 0;
-	struct iovec into = { &nonce, sizeof(nonce) };
-	struct iovec from = { (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) };
-	errno = 0;
-	return process_vm_readv(pid, &into, 1, &from, 1, 0) == (ssize_t)sizeof(nonce) && nonce == shm->peer_nonce;
-}
-
 /* Reports an error of the socket. A peer that has closed its end is no error of this host. */
 static collet_status fail_socket(const struct shm_endpoint *shm, const char *what)
 {

@@ -3,6 +3,7 @@
  * Cells are written by the peer. Each word is loaded once, and bounded before it is used. */
 #include <string.h>
 
+#include "core/copy.h"
 #include "core/status.h"
 #include "transport/shm/shm_payload.h"
 #include "transport/shm/shm_receive.h"
@@ -23,66 +24,57 @@ static inline struct collet_message next_message(const struct shm_endpoint *shm,
 	};
 }
 
-static void free_units(struct shm_endpoint *shm, unsigned first, unsigned count)
+/* True if the next cell's run was written past the sender's caches, so that touching its lines gains nothing. */
+static inline bool bypassed_caches(const struct shm_endpoint *shm)
 {
-	shm->in_units_freed ^= shm_bits(first, count);
-	/* Pairs with the acquire in the peer's alloc_units(): the units have been read. */
-	shm_publish(shm, &shm->mine->units_freed, shm->in_units_freed);
+	return shm_next_cell_word(shm, 5);
 }
 
-static void free_bulk(struct shm_endpoint *shm, unsigned first, unsigned count)
+/* Copies a run to its destination, and takes its units over. */
+static inline void copy_run(struct shm_endpoint *shm, struct shm_pool *pool, const struct collet_transfer *transfer,
+	uint64_t at, unsigned first, unsigned count, uint64_t bytes, bool touches)
 {
-	shm->in_bulk_freed ^= shm_bits(first, count);
-	/* Pairs with the acquire in the peer's alloc_units(): the units have been read. */
-	shm_publish(shm, &shm->mine->bulk_freed, shm->in_bulk_freed);
+	const unsigned flags = (transfer->flags & COLLET_TRANSFER_NONTEMPORAL ? COLLET_COPY_NONTEMPORAL : 0) |
+			       (touches && shm_pool_is_one_way(pool) ? COLLET_COPY_TOUCH : 0);
+	collet_copy((unsigned char *)transfer->data + at, shm_pool_address(pool, first), bytes, flags);
+	shm_pool_keep(shm, pool, first, count);
 }
 
 /* ---- Messages that come in runs of units -------------------------------------------------------------------- */
 
-/* True if the receiver may view the run in place: it wants a view, and enough other units remain for the sender to
- * continue. */
-static inline bool may_view(const struct shm_endpoint *shm, bool is_bulk, unsigned first, unsigned count)
-{
-	if (!shm_wants_view(shm->receives.first))
-		return false;
-	if (!is_bulk)
-		return first + count <= SHM_PINNABLE_UNITS;
-	return shm_find_run(~(shm->in_bulk_viewed | shm_bits(first, count)), SHM_CONTIGUOUS_UNITS) >= 0;
-}
-
 /* Consumes the run that the next cell names. False if the cell is invalid; the caller then fails the endpoint. */
-static inline bool consume_run(struct shm_endpoint *shm, bool is_bulk)
+static inline bool consume_run(struct shm_endpoint *shm, enum shm_pool_kind kind)
 {
 	struct shm_incoming *incoming = &shm->incoming;
-	const uint64_t unit = is_bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
+	struct shm_pool *pool = &shm->pools[kind];
 	const uint64_t location = shm_next_cell_word(shm, 4);
 	const uint64_t first = (uint32_t)location, bytes = location >> 32;
-	const uint64_t count = (bytes + unit - 1) / unit;
-	if (bytes == 0 || bytes > (is_bulk ? SHM_CONTIGUOUS_BYTES : SHM_RUN_BYTES) ||
-		first + count > (is_bulk ? SHM_BULK_UNITS : SHM_UNITS) ||
+	const uint64_t count = (bytes + pool->unit_bytes - 1) / pool->unit_bytes;
+	const bool touches = !bypassed_caches(shm);
+	if (bytes == 0 || count > SHM_RUN_UNITS || first + count > 2 * pool->half ||
 		bytes > incoming->bytes - incoming->done_bytes)
 		return false;
 	shm_consume_cells(shm, 1);
-	const unsigned char *run = is_bulk ? shm->in_bulk[first] : shm->in_units[first];
+	const unsigned char *run = shm_pool_address(pool, (unsigned)first);
 	struct collet_transfer *transfer = shm->receives.first;
 	incoming->done_bytes += bytes;
 	const bool is_complete = incoming->done_bytes == incoming->bytes;
 	if (is_complete)
 		incoming->protocol = 0;
 	if (!incoming->is_dropped) {
-		if (bytes == incoming->bytes && may_view(shm, is_bulk, (unsigned)first, (unsigned)count)) {
-			shm->in_bulk_viewed |= is_bulk ? shm_bits((unsigned)first, (unsigned)count) : 0;
-			shm_complete_first(shm, run, is_bulk ? SHM_HOLDS_BULK : SHM_HOLDS_UNITS, first | count << 32);
+		if (bytes == incoming->bytes && shm_wants_view(transfer) &&
+			shm_pool_may_view(pool, (unsigned)first, (unsigned)count)) {
+			transfer->flags |= touches ? COLLET_TRANSFER_RETURNABLE : 0;
+			shm_complete_first(shm, run, SHM_HOLDS_SMALL_UNITS + kind, first | count << 32);
 			return true;
 		}
-		memcpy((unsigned char *)transfer->data + incoming->done_bytes - bytes, run, bytes);
+		copy_run(shm, pool, transfer, incoming->done_bytes - bytes, (unsigned)first, (unsigned)count, bytes,
+			touches);
 		if (is_complete)
 			shm_complete_first(shm, transfer->data, SHM_HOLDS_NOTHING, 0);
+		return true;
 	}
-	if (is_bulk)
-		free_bulk(shm, (unsigned)first, (unsigned)count);
-	else
-		free_units(shm, (unsigned)first, (unsigned)count);
+	shm_pool_keep(shm, pool, (unsigned)first, (unsigned)count);
 	return true;
 }
 
@@ -92,7 +84,7 @@ static bool receive_next_run(struct shm_endpoint *shm)
 	const uint64_t stamp = shm_next_stamp(shm, memory_order_acquire);
 	if (!stamp)
 		return false;
-	if (stamp_kind(stamp) == SHM_NEXT_RUN && consume_run(shm, shm->incoming.protocol == SHM_BULK))
+	if (stamp_kind(stamp) == SHM_NEXT_RUN && consume_run(shm, shm_pool_of(shm->incoming.protocol)))
 		return true;
 	(void)collet_shm_fail_corrupt(shm, "the rest of a message is missing");
 	return false;
@@ -163,12 +155,12 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 			complete_mismatch(shm, &message);
 		return;
 	}
-	if (protocol == SHM_PUT && matches && shm_rtr_of(shm->receives.first) == SHM_RTR_ARENA) {
+	if (protocol == SHM_PUT && matches && shm_has_rtr(shm->receives.first)) {
 		shm_consume_cells(shm, 1);
 		shm_complete_first(shm, shm->receives.first->data, SHM_HOLDS_NOTHING, 0);
 		return;
 	}
-	if (!shm_uses_runs(protocol) && !shm_is_borrowed(protocol)) {
+	if (!shm_uses_runs(protocol) && protocol != SHM_ARENA) {
 		(void)collet_shm_fail_corrupt(shm, "a message of unknown type");
 		return;
 	}
@@ -179,7 +171,7 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 		collet_shm_begin_borrowed(shm);
 		return;
 	}
-	if (!consume_run(shm, protocol == SHM_BULK))
+	if (!consume_run(shm, shm_pool_of(protocol)))
 		(void)collet_shm_fail_corrupt(shm, "an invalid run of units");
 }
 
@@ -208,6 +200,15 @@ uint32_t collet_shm_receive(struct shm_endpoint *shm, bool may_read)
 	return before - shm->endpoint.posted;
 }
 
+/* Takes over a run that was viewed. */
+static void release_run(
+	struct shm_endpoint *shm, struct shm_pool *pool, unsigned first, unsigned count, bool is_overwritten)
+{
+	if (!is_overwritten && shm_pool_is_one_way(pool))
+		collet_touch(shm_pool_address(pool, first), (uint64_t)count * pool->unit_bytes);
+	shm_pool_keep(shm, pool, first, count);
+}
+
 void collet_shm_release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
@@ -215,12 +216,10 @@ void collet_shm_release_view(struct collet_endpoint *endpoint, struct collet_tra
 	transfer->transport_private[0] = SHM_HOLDS_NOTHING;
 	if (!shm->region)
 		return;
-	if (holds == SHM_HOLDS_UNITS)
-		free_units(shm, (unsigned)(uint32_t)detail, (unsigned)(detail >> 32));
-	if (holds == SHM_HOLDS_BULK) {
-		shm->in_bulk_viewed &= ~shm_bits((unsigned)(uint32_t)detail, (unsigned)(detail >> 32));
-		free_bulk(shm, (unsigned)(uint32_t)detail, (unsigned)(detail >> 32));
-	}
+	if (holds == SHM_HOLDS_SMALL_UNITS || holds == SHM_HOLDS_LARGE_UNITS)
+		release_run(shm, &shm->pools[holds - SHM_HOLDS_SMALL_UNITS],
+			(unsigned)(uint32_t)detail, (unsigned)(detail >> 32),
+			!(transfer->flags & COLLET_TRANSFER_RETURNABLE));
 	if (holds != SHM_HOLDS_TOKEN)
 		return;
 	shm_fence_reads();
@@ -241,22 +240,24 @@ static inline void prefetch_next_cells(const struct shm_endpoint *shm, uint64_t 
 }
 
 /* Receives a message that is one run of units, which the next cell names. False if it is anything else. */
-static bool try_receive_run(struct shm_endpoint *shm, struct collet_transfer *transfer)
+static bool try_receive_run(struct shm_endpoint *shm, struct collet_transfer *transfer, enum shm_pool_kind kind)
 {
 	const uint64_t location = shm_next_cell_word(shm, 4);
 	const uint64_t first = (uint32_t)location, bytes = location >> 32;
-	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
-	if (bytes != transfer->message.bytes || bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS)
+	struct shm_pool *pool = &shm->pools[kind];
+	const uint64_t count = (bytes + pool->unit_bytes - 1) / pool->unit_bytes;
+	const bool touches = !bypassed_caches(shm);
+	if (bytes != transfer->message.bytes || bytes == 0 || count > SHM_RUN_UNITS || first + count > 2 * pool->half)
 		return false;
 	shm_consume_cells(shm, 1);
-	if (shm_wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
-		transfer->view = shm->in_units[first];
-		transfer->transport_private[0] = SHM_HOLDS_UNITS;
+	if (shm_wants_view(transfer) && shm_pool_may_view(pool, (unsigned)first, (unsigned)count)) {
+		transfer->view = shm_pool_address(pool, (unsigned)first);
+		transfer->flags |= touches ? COLLET_TRANSFER_RETURNABLE : 0;
+		transfer->transport_private[0] = SHM_HOLDS_SMALL_UNITS + kind;
 		transfer->transport_private[1] = first | count << 32;
 		return true;
 	}
-	memcpy(transfer->data, shm->in_units[first], bytes);
-	free_units(shm, (unsigned)first, (unsigned)count);
+	copy_run(shm, pool, transfer, 0, (unsigned)first, (unsigned)count, bytes, touches);
 	return true;
 }
 
@@ -279,11 +280,11 @@ static inline void prefetch_next_message(struct shm_endpoint *shm)
 	__builtin_prefetch(shm_cell_after(shm, 1));
 	const uint64_t location = shm_next_cell_word(shm, 4);
 	const uint64_t first = (uint32_t)location, bytes = location >> 32;
-	if (stamp_kind(stamp) != SHM_RING || first >= SHM_UNITS || bytes > SHM_PREFETCH_BYTES ||
-		bytes > (SHM_UNITS - first) * SHM_UNIT_BYTES)
+	if (stamp_kind(stamp) != SHM_SMALL_RUN || bytes > SHM_PREFETCH_BYTES || first >= SHM_SMALL_UNIT_COUNT ||
+		bytes > (SHM_SMALL_UNIT_COUNT - first) * SHM_SMALL_UNIT_BYTES)
 		return;
 	for (uint64_t at = 0; at < bytes; at += sizeof(struct shm_cell))
-		__builtin_prefetch(shm->in_units[first] + at);
+		__builtin_prefetch(shm_pool_address(&shm->pools[SHM_SMALL_UNITS], (unsigned)first) + at);
 }
 
 enum collet_try_result collet_shm_try_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
@@ -298,7 +299,7 @@ enum collet_try_result collet_shm_try_recv(struct collet_endpoint *endpoint, str
 		return COLLET_TRY_AGAIN;
 	}
 	const enum shm_protocol protocol = stamp_kind(stamp);
-	if (protocol != SHM_INLINE && protocol != SHM_RING)
+	if (protocol != SHM_INLINE && !shm_uses_runs(protocol))
 		return COLLET_TRY_POST;
 	const struct collet_message message = next_message(shm, stamp);
 	if (!collet_message_equal(&message, &transfer->message))
@@ -306,7 +307,7 @@ enum collet_try_result collet_shm_try_recv(struct collet_endpoint *endpoint, str
 	shm->endpoint.peer_cpu = (uint32_t)(stamp >> 48);
 	transfer->view = transfer->data;
 	transfer->transport_private[0] = SHM_HOLDS_NOTHING;
-	if (protocol == SHM_RING ? !try_receive_run(shm, transfer) :
+	if (shm_uses_runs(protocol) ? !try_receive_run(shm, transfer, shm_pool_of(protocol)) :
 		message.bytes > SHM_INLINE_BYTES || !receive_inline(shm, message.bytes, transfer->data))
 		return COLLET_TRY_POST;
 	shm_count_received(shm, transfer);

@@ -1,15 +1,15 @@
 /* Shares the parts of receiving between shm_receive.c, which accepts messages from cells and units, and
- * shm_receive_borrowed.c, which reads messages that stay in the sender's memory. */
+ * shm_receive_borrowed.c, which reads messages that stay in the sender's arena. */
 #ifndef COLLET_TRANSPORT_SHM_SHM_RECEIVE_H
 #define COLLET_TRANSPORT_SHM_SHM_RECEIVE_H
 
 #include "transport/shm/shm_endpoint.h"
 
 /* What a view holds until release_view(), in transfer->transport_private[0]. */
-enum { SHM_HOLDS_NOTHING, SHM_HOLDS_UNITS, SHM_HOLDS_BULK, SHM_HOLDS_TOKEN };
+enum { SHM_HOLDS_NOTHING, SHM_HOLDS_SMALL_UNITS, SHM_HOLDS_LARGE_UNITS, SHM_HOLDS_TOKEN };
 
-/* Orders earlier reads of memory that the peer may be writing before later loads. ThreadSanitizer does not know fences.
- * It is used between threads, where the SHM_SAME_PROCESS handshake protects the reads. */
+/* Orders earlier reads of memory that the peer may be writing before later loads. ThreadSanitizer does not know
+ * fences. */
 static inline void shm_fence_reads(void)
 {
 #ifndef __SANITIZE_THREAD__

@@ -5,9 +5,9 @@
  *	side[i]     what end i publishes: what it has consumed, whether it sleeps, whether it has revoked its memory
  *	rtrs[i]     receives of end i that are ready for the sender to write to
  *	cells[i]    headers of the messages from end i, one cache line each, written by end i alone
- *	units[i]    payload of those of its messages that do not fit into their cells
- *	bulk[i]     payload of longer messages, in larger units with their own bit masks. Where ranks outnumber cores,
- *	            also of shorter messages for which units[] has no room
+ *	small       payload of messages that do not fit into their cells; either end writes the units that it owns
+ *	large       payload of longer messages, likewise. Where ranks outnumber cores, also of shorter messages when
+ *	            the small units are full
  *
  * A cell is its own flag: its first word is a stamp that contains the cell's position in the stream of cells. So one
  * transfer of one cache line carries flag, header and up to 40 bytes of payload. Up to 168 more bytes follow in the
@@ -15,15 +15,11 @@
  * other, each would cost a cache miss. They have stamps too, so a cell left from an earlier lap is never mistaken for
  * one of them.
  *
- * Payload lies in contiguous runs of units, so a receiver can work on it in place. Runs are released one by one, in any
- * order: a view that is held for long keeps only its own units. Two words with a bit per unit keep the account. The
- * sender toggles a unit's bit in its private word when it fills the unit. The receiver toggles the bit in `units_freed`
- * when it is done. Where the two words agree, the unit is free. Each word has one writer, so no read-modify-write is
- * needed. The 64 tokens of borrowed buffers are accounted for in the same way.
- *
- * A receive with a view leaves the bytes in place only in units below SHM_PINNABLE_UNITS; the others are always copied
- * out. It leaves bytes in bulk units only if a longest run without views remains. So the longest run becomes free
- * whatever views are held. */
+ * Payload lies in contiguous runs of units, so a receiver can work on it in place. shm_pool.h says who owns which
+ * units. The 64 tokens of borrowed buffers are accounted for by two words with a bit for each. The sender toggles a
+ * token's bit in its private word when the peer borrows the buffer, and the receiver toggles the bit in `tokens_done`
+ * when it is done. Where the two words agree, the token is free. Each word has one writer, so no read-modify-write is
+ * needed. */
 #ifndef COLLET_TRANSPORT_SHM_SHM_REGION_H
 #define COLLET_TRANSPORT_SHM_SHM_REGION_H
 
@@ -34,8 +30,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "transport/shm/shm_trials.h"
-
 enum {
 	SHM_CELLS = 64,
 	SHM_CELL_STRIDE = 27,                      /* see shm_cell_at() */
@@ -43,33 +37,34 @@ enum {
 	SHM_CELL_BYTES = 40,                       /* payload bytes in the first cell of a message */
 	SHM_NEXT_CELL_BYTES = 56,                  /* payload bytes in each of the next cells */
 	SHM_INLINE_BYTES = SHM_CELL_BYTES + 3 * SHM_NEXT_CELL_BYTES,
-	SHM_UNITS = 52,
-	SHM_UNIT_BYTES = 512,
-	SHM_RUN_UNITS = 16,                        /* longest run */
-	SHM_PINNABLE_UNITS = SHM_UNITS - SHM_RUN_UNITS,
-	SHM_BULK_UNITS = 64,
-	SHM_BULK_UNIT_BYTES = 8192,
-	SHM_BULK_RUN_UNITS = 4,                    /* longest run of a message that is copied run by run */
-	SHM_CONTIGUOUS_UNITS = 32,                 /* longest run of a message that is one run, for a view */
+	SHM_SMALL_UNIT_COUNT = 48,
+	SHM_SMALL_UNIT_BYTES = 1024,
+	SHM_LARGE_UNIT_COUNT = 64,
+	SHM_LARGE_UNIT_BYTES = 16 * 1024,
+	SHM_RUN_UNITS = 8,                         /* longest run */
+	SHM_IDLE_AFTER = 16,                       /* runs read without a send, after which an end is idle */
+	SHM_RESERVE_UNITS = 2,                     /* of each end, see shm_pool.h */
+	SHM_COPIED_RUN_UNITS = 4,                  /* longest run of large units whose message is copied run by run */
+	SHM_SMALL_RUN_BYTES = 2 * SHM_SMALL_UNIT_BYTES,
+	SHM_LARGE_RUN_BYTES = SHM_RUN_UNITS * SHM_LARGE_UNIT_BYTES,
+	SHM_COPIED_RUN_BYTES = SHM_COPIED_RUN_UNITS * SHM_LARGE_UNIT_BYTES,
 	SHM_TOKENS = 64,
 	SHM_RTR_SLOTS = 16,                        /* RTRs outstanding at a time */
-	SHM_COOP_UNIT_BYTES = 64 * 1024,           /* cooperative copies count in units of this size */
-	SHM_COOP_BITS = 24,                        /* bits of a word for that count; above it is the message's number */
-	SHM_COOP_UNITS_FAILED = 1 << (SHM_COOP_BITS - 1), /* this count means that the sender cannot write */
 	SHM_REGION_BASE_BYTES = 64 * 1024,         /* memory of an endpoint before its first long message */
 	/* Memory of an endpoint at most; pages exist once touched. */
-	SHM_REGION_BYTES = SHM_REGION_BASE_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES
+	SHM_REGION_BYTES = SHM_REGION_BASE_BYTES + SHM_LARGE_UNIT_COUNT * SHM_LARGE_UNIT_BYTES
 };
 
+/* Each kind of unit is a pool of its own. */
+enum shm_pool_kind { SHM_SMALL_UNITS, SHM_LARGE_UNITS, SHM_POOLS };
+
 /* Says how the bytes of a message travel, or that a cell continues a message. In UCX's words SHM_INLINE is short,
- * SHM_RING and SHM_BULK are bcopy. SHM_CMA, SHM_SAME_PROCESS and SHM_ARENA are zcopy by get, SHM_PUT is a put. */
+ * the runs are bcopy, SHM_ARENA is zcopy by get, and SHM_PUT is a put. */
 enum shm_protocol {
 	SHM_INLINE = 1,  /* in the cell and the following ones */
-	SHM_RING,        /* the first bytes, or all, in a run of units */
-	SHM_BULK,        /* the same in a run of bulk units */
+	SHM_SMALL_RUN,   /* the first bytes, or all, in a run of small units */
+	SHM_LARGE_RUN,   /* the same in a run of large units */
 	SHM_NEXT_RUN,    /* no message: the next run of the current message */
-	SHM_CMA,         /* in the sender's memory, read by process_vm_readv (cross-memory attach) */
-	SHM_SAME_PROCESS, /* in the memory of a sender that is a thread of this process */
 	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
 	SHM_PUT,         /* in the receive buffer: the sender has put them there */
 	SHM_NEXT_CELL    /* no message: more bytes of the preceding SHM_INLINE */
@@ -78,13 +73,13 @@ enum shm_protocol {
 /* True if the bytes arrive in runs of units. */
 static inline bool shm_uses_runs(enum shm_protocol protocol)
 {
-	return protocol == SHM_RING || protocol == SHM_BULK;
+	return protocol == SHM_SMALL_RUN || protocol == SHM_LARGE_RUN;
 }
 
-/* True if the bytes stay in the sender's memory until the receiver has read them. */
-static inline bool shm_is_borrowed(enum shm_protocol protocol)
+/* Returns the pool of such a run. */
+static inline enum shm_pool_kind shm_pool_of(enum shm_protocol protocol)
 {
-	return protocol == SHM_CMA || protocol == SHM_SAME_PROCESS || protocol == SHM_ARENA;
+	return protocol == SHM_LARGE_RUN ? SHM_LARGE_UNITS : SHM_SMALL_UNITS;
 }
 
 /* A cell, or an RTR slot.
@@ -95,23 +90,18 @@ static inline bool shm_is_borrowed(enum shm_protocol protocol)
  * word[1]  signature
  * word[2]  sequence
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes
- * word[4]  SHM_RING, SHM_BULK, SHM_NEXT_RUN: bits 0..31 first unit, bits 32..63 bytes of this run
- *          SHM_CMA, SHM_SAME_PROCESS: address; SHM_ARENA: offset
- * word[5]  SHM_CMA, SHM_SAME_PROCESS, SHM_ARENA: bits 0..31 token
- *          SHM_CMA, SHM_SAME_PROCESS: bit 32: the sender would copy a part itself (shm_coop.c)
+ * word[4]  runs: bits 0..31 first unit, bits 32..63 bytes of this run; SHM_ARENA: offset
+ * word[5]  runs: 1 if they were written past the sender's caches, else 0; SHM_ARENA: token
  * SHM_NEXT_CELL has payload from word[1] on. It is written before the cell of its SHM_INLINE.
  *
- * An RTR slot has the same layout. The receiver writes it, except for the last two words. The i-th message belongs to
- * the i-th receive, and so to its slot:
+ * An RTR slot has the same layout. The receiver writes it. The i-th message belongs to the i-th receive, and so to its
+ * slot:
  * word[0]  the number of the receive, counted from 1 since the endpoint was opened
  * word[1]  signature
  * word[2]  sequence
  * word[3]  bytes
- * word[4]  offset in its arena, or address
- * word[5]  enum shm_rtr: which of the two
- * word[6]  SHM_RTR_ADDRESS: shm_coop_word(): units that either end has claimed (shm_coop.c)
- * word[7]  the same: units that the sender has written; or SHM_COOP_UNITS_FAILED
- * Accesses are relaxed, except word[0], whose store publishes the rest, and the last two words. */
+ * word[4]  offset in its arena
+ * Accesses are relaxed, except word[0], whose store publishes the rest. */
 struct shm_cell {
 	alignas(64) _Atomic uint64_t word[SHM_CELL_WORDS];
 };
@@ -123,41 +113,22 @@ static inline struct shm_cell *shm_cell_at(struct shm_cell *cells, uint64_t posi
 	return &cells[position * SHM_CELL_STRIDE % SHM_CELLS];
 }
 
-enum shm_rtr { SHM_RTR_NONE, SHM_RTR_ARENA, SHM_RTR_ADDRESS };
-
-/* Packs the number of a message and a count of its units into one word. */
-static inline uint64_t shm_coop_word(uint64_t number, uint64_t units)
-{
-	return number << SHM_COOP_BITS | units;
-}
-
-/* Returns the units in a word that belongs to the message of this number; else more than any message has. */
-static inline uint64_t shm_coop_units(uint64_t word, uint64_t number)
-{
-	return word - shm_coop_word(number, 0);
-}
-
 struct shm_side {
 	/* Written for each message that is not inline. The other end reads them when it needs room or waits for a
 	 * buffer. */
 	/* The other end's cells that this end has consumed; stored every quarter of a lap. */
 	alignas(64) _Atomic uint64_t cells_consumed;
-	/* Toggled bits of the other end's units, bulk units and tokens that this end has released. */
-	_Atomic uint64_t units_freed;
-	_Atomic uint64_t bulk_freed;
+	/* Toggled bits of the units that this end has given back, by pool, and of the other end's tokens that it has
+	 * released. */
+	_Atomic uint64_t returned[SHM_POOLS];
 	_Atomic uint64_t tokens_done;
-	/* Number of the message for which this end reads (one process) or writes the other's memory right now; 0 if
-	 * none. */
+	/* Number of the message that this end puts into the other's memory right now; 0 if none. */
 	_Atomic uint64_t accessing;
 	/* The other end reads it after each store that it publishes. Cleared by the owner, or by the end that wakes
 	 * it. */
 	alignas(64) _Atomic uint32_t sleeping;
 	/* Set once: the other end must not access this end's memory any more, and this end accesses no more. */
 	alignas(64) _Atomic uint32_t closed;
-	/* By call class, see shm_trials.h: the time of the last call at this end (ticks a MiB, plus 1; 0 if none), and
-	 * the choice of this end for exchanges (enum shm_exchange_protocol). */
-	alignas(64) _Atomic uint32_t call_times[SHM_CALL_CLASSES];
-	_Atomic uint8_t exchange_protocols[SHM_CALL_CLASSES];
 };
 
 struct shm_region {
@@ -165,15 +136,15 @@ struct shm_region {
 	struct shm_side side[2];                    /* 0: the end that dialed */
 	struct shm_cell rtrs[2][SHM_RTR_SLOTS];
 	alignas(4096) struct shm_cell cells[2][SHM_CELLS];
-	unsigned char units[2][SHM_UNITS][SHM_UNIT_BYTES];
-	alignas(4096) unsigned char bulk[2][SHM_BULK_UNITS][SHM_BULK_UNIT_BYTES];
+	unsigned char small[SHM_SMALL_UNIT_COUNT][SHM_SMALL_UNIT_BYTES];
+	alignas(4096) unsigned char large[SHM_LARGE_UNIT_COUNT][SHM_LARGE_UNIT_BYTES];
 };
 
 static_assert(sizeof(struct shm_cell) == 64, "one cache line");
 static_assert(
-	sizeof(struct shm_region) <= SHM_REGION_BYTES && offsetof(struct shm_region, bulk) <= SHM_REGION_BASE_BYTES,
+	sizeof(struct shm_region) <= SHM_REGION_BYTES && offsetof(struct shm_region, large) <= SHM_REGION_BASE_BYTES,
 	"memory of an endpoint");
-static_assert(SHM_UNITS <= 64 && SHM_BULK_UNITS == 64 && SHM_TOKENS == 64, "one bit each in a word");
+static_assert(SHM_SMALL_UNIT_COUNT <= 64 && SHM_LARGE_UNIT_COUNT <= 64 && SHM_TOKENS == 64, "one bit each in a word");
 static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0 && SHM_CELL_STRIDE % 2,
 	"positions wrap with the stamp, and each has a cell of its own");
 

@@ -62,8 +62,6 @@ uint32_t faulty_mirror(struct faulty_endpoint *faulty)
 	const struct collet_endpoint *inner = faulty_inner(faulty);
 	faulty->endpoint.stats.system_calls = inner->stats.system_calls;
 	faulty->endpoint.peer_cpu = inner->peer_cpu;
-	faulty->endpoint.peer_read_min_bytes = inner->peer_read_min_bytes;
-	faulty->endpoint.peer_read_classes = inner->peer_read_classes;
 	if (inner->status == COLLET_OK || faulty->endpoint.status != COLLET_OK || faulty->late_send)
 		return 0;
 	return faulty_end(faulty, inner->status);
@@ -324,12 +322,6 @@ static bool arm(struct collet_endpoint *endpoint)
 	return faulty_inner(faulty)->posted == 0 || faulty_table(faulty)->arm(faulty_inner(faulty));
 }
 
-static void report_call_time(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes, uint64_t ticks)
-{
-	const struct faulty_endpoint *faulty = faulty_of(endpoint);
-	faulty_table(faulty)->report_call_time(faulty_inner(faulty), call_class, bytes, ticks);
-}
-
 static bool accepts_gpu(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
 	const struct faulty_endpoint *faulty = faulty_of(endpoint);
@@ -426,6 +418,5 @@ collet_status collet_faulty_wrap(struct collet_transport_instance *instance, con
 	table->disarm = disarm;
 	/* Parts may be too short for what the wrapped transport accepts in GPU memory. */
 	table->accepts_gpu = wrapper->inner->accepts_gpu && !device->split ? accepts_gpu : NULL;
-	table->report_call_time = wrapper->inner->report_call_time ? report_call_time : NULL;
 	return COLLET_OK;
 }

@@ -62,8 +62,6 @@ static void mirror_inner(struct collet_endpoint *endpoint)
 	endpoint->status = inner->status;
 	endpoint->posted = inner->posted;
 	endpoint->peer_reads_arena = inner->peer_reads_arena;
-	endpoint->peer_read_min_bytes = inner->peer_read_min_bytes;
-	endpoint->peer_read_classes = inner->peer_read_classes;
 	endpoint->peer_cpu = inner->peer_cpu;
 	endpoint->stats = inner->stats;
 }
@@ -243,12 +241,6 @@ static void disarm(struct collet_endpoint *endpoint)
 	mirror_inner(endpoint);
 }
 
-static void report_call_time(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes, uint64_t ticks)
-{
-	table_of(endpoint)->report_call_time(inner_of(endpoint), call_class, bytes, ticks);
-	mirror_inner(endpoint);
-}
-
 static bool accepts_gpu(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
 	return table_of(endpoint)->accepts_gpu(inner_of(endpoint), data, bytes);
@@ -297,6 +289,5 @@ collet_status collet_trace_wrap(struct collet_transport_instance *instance, cons
 	table->arm = arm;
 	table->disarm = disarm;
 	table->accepts_gpu = device->wrapper.inner->accepts_gpu ? accepts_gpu : NULL;
-	table->report_call_time = device->wrapper.inner->report_call_time ? report_call_time : NULL;
 	return COLLET_OK;
 }

@@ -30,7 +30,6 @@ void collet_wrapper_init(struct collet_transport_instance *instance, struct coll
 	instance->table.memory_register = inner->memory_register ? memory_register : NULL;
 	instance->table.memory_deregister = inner->memory_register ? memory_deregister : NULL;
 	instance->table.accepts_gpu = NULL; /* takes an endpoint, so the wrapper sets it */
-	instance->table.report_call_time = NULL;
 	instance->device = (struct collet_device *)(void *)wrapper;
 }
 

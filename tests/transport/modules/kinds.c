@@ -160,13 +160,13 @@ __attribute__((unused)) static void receive_seen(struct collet_endpoint *endpoin
 	post_recv(endpoint, transfer);
 }
 
-/* ---- Advertises how its peer reads memory, and does nothing else. */
+/* ---- Says on which core its peer is, and does nothing else. */
 
 enum { HINTED_BYTES = 4096 };
 
 __attribute__((unused)) static uint32_t progress_hinting(struct collet_endpoint *endpoint)
 {
-	endpoint->peer_read_min_bytes = HINTED_BYTES;
+	endpoint->peer_cpu = HINTED_BYTES;
 	return progress(endpoint);
 }
 
