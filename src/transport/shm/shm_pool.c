@@ -33,7 +33,7 @@ bool collet_shm_pool_take_back(struct shm_endpoint *shm, struct shm_pool *pool)
 	const uint64_t word =
 		collet_shm_distance_load(&shm->distance, &shm->theirs->returned[pool->kind], pool->taken);
 	/* A peer that writes nonsense harms its own messages only. */
-	const uint64_t back = (word ^ pool->taken) & ~pool->free;
+	const uint64_t all = shm_bits(0, 2 * pool->half), back = (word ^ pool->taken) & ~pool->free & all;
 	pool->taken = word;
 	pool->free |= back;
 	pool->free_count += count_bits(back);

@@ -299,7 +299,7 @@ enum collet_try_result collet_shm_try_send(struct collet_endpoint *endpoint, str
 {
 	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
 	const uint64_t bytes = transfer->message.bytes;
-	const bool is_inline = bytes <= SHM_INLINE_BYTES;
+	const bool is_inline = bytes <= SHM_INLINE_BYTES && !is_returned(transfer);
 	const unsigned cells = is_inline ? shm_inline_cells(bytes) : 1;
 	if (endpoint->status != COLLET_OK || shm->sends.first || !has_cells(shm, cells))
 		return COLLET_TRY_POST;
