@@ -6,7 +6,8 @@
 #include <stddef.h>
 
 enum {
-	COLLET_COPY_NONTEMPORAL = 1 << 0, /* store past the caches: for a destination that this core does not read soon */
+	/* Store past the caches: for a destination that this core does not read soon. */
+	COLLET_COPY_NONTEMPORAL = 1 << 0,
 	/* Overwrite a word of each source line. For source lines that another core writes next: it then finds no copy
 	 * of them in this core's caches that is only read. The source must start a line. */
 	COLLET_COPY_TOUCH = 1 << 1

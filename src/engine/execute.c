@@ -81,7 +81,8 @@ static void compute_value(struct collet_task *task, const struct collet_work_ite
 	for (uint64_t left = item->count, block_count; left > 0; left -= block_count) {
 		block_count = left < block ? left : block;
 		const size_t bytes = block_count * element_bytes;
-		const struct collet_reduction_target target = { value, overwritten, !copy && work_item_is_nontemporal(item) };
+		const struct collet_reduction_target target = { value, overwritten,
+			!copy && work_item_is_nontemporal(item) };
 		collet_reduction_run_to(
 			&request->reduction, &target, operands, count, block_count, finish, &task->state->roundings);
 		if (overwritten)
