@@ -120,6 +120,12 @@ collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result,
 		what, name, result, error_text);
 }
 
+collet_status collet_cuda_fail_invalidated(void)
+{
+	return collet_fail(COLLET_ERR_ARGUMENT,
+		"how.stream: something has invalidated the stream's capture: end it, and capture again");
+}
+
 cu_result collet_cuda_create_stream(const struct collet_cuda *cuda, cu_stream *stream)
 {
 	int least = 0, greatest = 0;

@@ -28,6 +28,9 @@ void collet_cuda_close(struct collet_cuda *cuda);  /* a zeroed object is allowed
 /* Returns COLLET_ERR_SYSTEM, or COLLET_ERR_MEMORY if the GPU is out of memory. The sentence says what was tried, and
  * what the driver says. */
 collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result, const char *what);
+/* Returns COLLET_ERR_ARGUMENT: how.stream is in an invalidated capture. The driver reports that as a status of the
+ * capture, but release 580 already refuses to name such a stream's context (CU_CAPTURE_INVALIDATED). */
+collet_status collet_cuda_fail_invalidated(void);
 
 /* Creates a stream of highest priority in the current context. The reason is not speed. Streams of the application may
  * wait for this one through a flag in memory, and the driver does not see that as a dependency. A GPU has few hardware

@@ -18,6 +18,8 @@ static collet_status query_stream(struct collet_device_collectives *devcolls, st
 	cu_context context = NULL;
 	int captured = CU_CAPTURE_STATUS_NONE;
 	cu_result result = cuda->cuStreamGetCtx(scope->target.stream, &context);
+	if (result == CU_CAPTURE_INVALIDATED)
+		return collet_cuda_fail_invalidated();
 	if (result == CU_OK)
 		result = cuda->cuStreamGetCaptureInfo(
 			scope->target.stream, &captured, &scope->target.capture, NULL, NULL, NULL);
@@ -33,8 +35,7 @@ static collet_status query_stream(struct collet_device_collectives *devcolls, st
 			"how.stream: the stream is not of the CUDA context that was current when the communicator "
 			"was made");
 	if (captured == CU_CAPTURE_STATUS_INVALIDATED)
-		return collet_fail(COLLET_ERR_ARGUMENT,
-			"how.stream: something has invalidated the stream's capture: end it, and capture again");
+		return collet_cuda_fail_invalidated();
 	if (captured == CU_CAPTURE_STATUS_NONE)
 		scope->target.capture = 0;
 	return COLLET_OK;

@@ -67,12 +67,24 @@ static collet_status check(const struct collet_device_comm *device_comm, cu_resu
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(device_comm->cuda, result, what);
 }
 
-/* Waits for the launch before, if it was on another stream, within a capture or outside all captures. */
+/* Gets the id of a stream that is not captured. The driver has no id for a captured one: the question would invalidate
+ * the capture. Handles cannot be compared instead, as a new stream may get a destroyed one's. */
+static collet_status get_stream_id(const struct collet_device_comm *device_comm,
+	const struct collet_launch_target *target, unsigned long long *id)
+{
+	*id = 0;
+	return target->capture ? COLLET_OK
+			       : check(device_comm, device_comm->cuda->cuStreamGetId(target->stream, id),
+					 "asking for a stream's id");
+}
+
+/* Waits for the launch before, within a capture or outside all captures. A stream need not wait for itself; in a
+ * capture that adds nothing to the graph. */
 static collet_status wait_for_last_launch(
 	struct collet_device_comm *device_comm, const struct collet_launch_target *target, unsigned long long id)
 {
 	static const char what[] = "making a stream wait for a communicator's last launch";
-	if (target->capture && device_comm->last_capture == target->capture && device_comm->last_captured_stream != id)
+	if (target->capture && device_comm->last_capture == target->capture)
 		return check(device_comm,
 			device_comm->cuda->cuStreamWaitEvent(target->stream, device_comm->last_captured_event, 0),
 			what);
@@ -87,7 +99,6 @@ static void record_last_launch(struct collet_device_comm *device_comm, const str
 {
 	if (target->capture) {
 		device_comm->last_capture = target->capture;
-		device_comm->last_captured_stream = id;
 		device_comm->cached_plans -= !plan->is_captured;
 		plan->is_captured = true;
 		return;
@@ -129,9 +140,8 @@ collet_status collet_device_comm_launch(struct collet_device_comm *device_comm, 
 {
 	const struct collet_plan_arguments arguments = arguments_of(device_comm, call, plan);
 	const cu_event order = target->capture ? device_comm->last_captured_event : device_comm->last_launch_event;
-	unsigned long long id = 0;
-	collet_status status =
-		check(device_comm, device_comm->cuda->cuStreamGetId(target->stream, &id), "asking for a stream's id");
+	unsigned long long id;
+	collet_status status = get_stream_id(device_comm, target, &id);
 	if (status == COLLET_OK)
 		status = wait_for_last_launch(device_comm, target, id);
 	if (status == COLLET_OK)

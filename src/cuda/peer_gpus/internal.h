@@ -68,7 +68,7 @@ struct collet_device_comm {
 	cu_event last_captured_event; /* after the last launch in the latest capture */
 	uint64_t launch_count;       /* without those of graphs */
 	uint64_t completed_count;    /* launches of these known to have ended */
-	unsigned long long last_stream, last_captured_stream;        /* stream ids */
+	unsigned long long last_stream; /* the id of the last launch's stream that was not captured */
 	uint64_t last_capture;
 	cu_pointer scratch;          /* 0 until one is needed */
 	struct collet_device_plan *plans;

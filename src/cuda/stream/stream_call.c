@@ -163,6 +163,8 @@ static collet_status enter(struct collet_context *context, void *stream, struct 
 	const struct collet_cuda *cuda = &context->gpu->cuda;
 	*scope = (struct stream_scope){ .cuda = cuda, .stream = stream, .capture_mode = CU_CAPTURE_MODE_RELAXED };
 	cu_result result = cuda->cuStreamGetCtx(stream, &scope->context);
+	if (result == CU_CAPTURE_INVALIDATED)
+		return collet_cuda_fail_invalidated();
 	if (result == CU_OK)
 		result = cuda->cuCtxPushCurrent(scope->context);
 	if (result != CU_OK)
@@ -178,8 +180,7 @@ static collet_status enter(struct collet_context *context, void *stream, struct 
 	if (result != CU_OK)
 		status = collet_cuda_fail(cuda, result, "how.stream: asking whether the stream is captured");
 	else if (captured == CU_CAPTURE_STATUS_INVALIDATED)
-		status = collet_fail(COLLET_ERR_ARGUMENT,
-			"how.stream: something has invalidated the stream's capture: end it, and capture again");
+		status = collet_cuda_fail_invalidated();
 	if (captured == CU_CAPTURE_STATUS_NONE)
 		scope->capture = 0;
 	if (status == COLLET_OK)

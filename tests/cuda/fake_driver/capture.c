@@ -106,6 +106,15 @@ uint64_t fake_capture_id(cu_stream handle)
 	return fake_capture_place(fake_stream_find(handle), &tips);
 }
 
+bool fake_capture_is_invalidated(cu_stream handle)
+{
+	struct CUstream_st *stream = fake_stream_find(handle);
+	pthread_mutex_lock(&stream->lock);
+	const bool invalidated = stream->capture && is_invalidated(stream->capture);
+	pthread_mutex_unlock(&stream->lock);
+	return invalidated;
+}
+
 void fake_capture_invalidate(cu_stream handle)
 {
 	(void)fake_capture_forbids(fake_stream_find(handle));

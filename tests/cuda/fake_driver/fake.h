@@ -104,6 +104,7 @@ cu_result fake_enter_unsafe(const char *function, cu_context *context);
 uint64_t fake_capture_id(cu_stream stream);
 /* Invalidates the stream's capture: it was asked for something that no capture allows. */
 void fake_capture_invalidate(cu_stream stream);
+bool fake_capture_is_invalidated(cu_stream stream);
 
 /* ---- memory.c: what is at an address ---- */
 

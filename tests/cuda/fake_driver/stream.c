@@ -508,18 +508,19 @@ FAKE_API cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
 	if (result != CU_OK)
 		return result;
 	*context = fake_stream_context(stream);
-	return *context ? CU_OK : CU_INVALID_CONTEXT;
+	return !*context ? CU_INVALID_CONTEXT : fake_capture_is_invalidated(stream) ? CU_CAPTURE_INVALIDATED : CU_OK;
 }
 
-/* Ids are never reused, whatever happens to handles. */
+/* Ids are never reused, whatever happens to handles. As on a real GPU, asking for a captured stream's invalidates the
+ * capture. */
 FAKE_API cu_result cuStreamGetId(cu_stream handle, unsigned long long *id)
 {
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
 		return result;
-	const struct CUstream_st *stream = fake_stream_find(handle);
+	struct CUstream_st *stream = fake_stream_find(handle);
 	*id = stream ? stream->id : 0;
-	return stream ? CU_OK : CU_INVALID_CONTEXT;
+	return stream ? fake_capture_forbids(stream) : CU_INVALID_CONTEXT;
 }
 
 /* Synchronous copies of the program: run on its own thread, when the legacy stream has reached them. */

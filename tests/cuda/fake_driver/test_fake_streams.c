@@ -106,6 +106,7 @@ static void forbidden_calls_invalidate_a_capture(void **state)
 {
 	cu_graph graph;
 	cu_pointer memory;
+	unsigned long long id;
 	int mode = CU_CAPTURE_MODE_RELAXED;
 	const cu_stream legacy = (cu_stream)(uintptr_t)CU_LEGACY_STREAM;
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(legacy, 0), CU_CAPTURE_UNSUPPORTED);
@@ -114,6 +115,10 @@ static void forbidden_calls_invalidate_a_capture(void **state)
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_RELAXED), CU_OK);
 	assert_int_equal(cuda.cuStreamSynchronize(stream), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamWriteValue32_v2(stream, word(3), 5, 0), CU_CAPTURE_INVALIDATED);
+	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
+	/* Nor does it have an id. */
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_RELAXED), CU_OK);
+	assert_int_equal(cuda.cuStreamGetId(stream, &id), CU_CAPTURE_UNSUPPORTED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
 	/* Memory must not be allocated, unless the thread has relaxed its capture mode. */
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_MODE_THREAD_LOCAL), CU_OK);
