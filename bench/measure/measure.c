@@ -261,7 +261,9 @@ static int measure_size(struct session *s, uint64_t bytes)
 	}
 	bench_stream_calls_deinit(&s->stream_calls);
 	bench_run_deinit(&run);
-	return failed;
+	/* Freeing GPU memory waits for all streams of the process. So no thread may enqueue the next size's calls until
+	 * all have freed theirs. */
+	return failed || (o->mode.device && collet_barrier(s->collet.comm, NULL) != COLLET_OK);
 }
 
 /* Rank 0 copies, while the others wait for it. */
