@@ -127,37 +127,63 @@ static void unmake(struct rank *rank, struct buffer *buffer, const struct call_r
 	buffer_free(buffer);
 }
 
-/* Runs the row with such buffers, and copies their final contents to sent and received. */
+/* What a row's call uses. */
+struct row_buffers {
+	struct buffer send, recv;
+	bool in_place;               /* in recv alone, which is as large as the larger one */
+	size_t send_at, recv_at;     /* offsets in place */
+};
+
+static bool make_all(struct rank *rank, const struct call_row *row, const struct program *program, size_t send_bytes,
+	size_t recv_bytes, struct row_buffers *buffers)
+{
+	const size_t at = in_place_at(rank, row) * sizeof(float);
+	*buffers = (struct row_buffers){ .in_place = row->in_place && can_be_in_place(rank, row) };
+	if (!buffers->in_place)
+		return make(rank, &buffers->send, program, row, row->send_on_gpu, send_bytes) &&
+			make(rank, &buffers->recv, program, row, row->recv_on_gpu, recv_bytes);
+	buffers->send_at = recv_bytes >= send_bytes ? at : 0;
+	buffers->recv_at = recv_bytes >= send_bytes ? 0 : at;
+	return make(rank, &buffers->recv, program, row, row->recv_on_gpu,
+		recv_bytes >= send_bytes ? recv_bytes : send_bytes);
+}
+
+/* Makes the call, and copies the buffers' final contents to sent and received. */
+static bool call_with(struct rank *rank, const struct call_row *row, const struct row_buffers *buffers, char *sent,
+	char *received)
+{
+	const size_t send_bytes = send_count(rank, row) * sizeof(float);
+	const size_t recv_bytes = recv_count(rank, row) * sizeof(float);
+	const struct buffer *send = &buffers->send, *recv = &buffers->recv;
+	if (!buffers->in_place)
+		return buffer_write(send, sent) && buffer_write(recv, received) &&
+			call_and_wait(rank, row, send_bytes ? send->first : NULL, recv_bytes ? recv->first : NULL) &&
+			buffer_read(send, sent) && buffer_read(recv, received);
+	char *whole = recv_bytes >= send_bytes ? received : sent;
+	if (whole == received)
+		memcpy(received + buffers->send_at, sent, send_bytes);
+	const bool fine = buffer_write(recv, whole) &&
+		call_and_wait(rank, row, recv->first + buffers->send_at, recv->first + buffers->recv_at) &&
+		buffer_read(recv, whole);
+	if (fine && whole == sent)
+		memcpy(received, sent + buffers->recv_at, recv_bytes);
+	return fine;
+}
+
+/* Runs the row. On a stream it allocates and frees while no rank has a call under way: for threads of one process the
+ * driver waits then for all streams, and so for a call that waits for this rank. */
 static bool run(
 	struct rank *rank, const struct call_row *row, const struct program *program, char *sent, char *received)
 {
 	const size_t send_bytes = send_count(rank, row) * sizeof(float);
 	const size_t recv_bytes = recv_count(rank, row) * sizeof(float);
-	const size_t at = in_place_at(rank, row) * sizeof(float);
-	const bool in_place = row->in_place && can_be_in_place(rank, row);
-	struct buffer send = { 0 }, recv = { 0 };
-	bool fine;
-	if (in_place) {
-		const bool recv_is_larger = recv_bytes >= send_bytes;
-		fine = make(rank, &recv, program, row, row->recv_on_gpu, recv_is_larger ? recv_bytes : send_bytes);
-		char *whole = recv_is_larger ? received : sent;
-		if (recv_is_larger)
-			memcpy(received + at, sent, send_bytes);
-		fine = fine && buffer_write(&recv, whole) &&
-			call_and_wait(rank, row, recv.first + (recv_is_larger ? at : 0),
-				recv.first + (recv_is_larger ? 0 : at)) &&
-			buffer_read(&recv, whole);
-		if (fine && !recv_is_larger)
-			memcpy(received, sent + at, recv_bytes);
-	} else {
-		fine = make(rank, &send, program, row, row->send_on_gpu, send_bytes) &&
-			make(rank, &recv, program, row, row->recv_on_gpu, recv_bytes) && buffer_write(&send, sent) &&
-			buffer_write(&recv, received) &&
-			call_and_wait(rank, row, send_bytes ? send.first : NULL, recv_bytes ? recv.first : NULL) &&
-			buffer_read(&send, sent) && buffer_read(&recv, received);
-	}
-	unmake(rank, &send, row);
-	unmake(rank, &recv, row);
+	struct row_buffers buffers;
+	bool fine = make_all(rank, row, program, send_bytes, recv_bytes, &buffers);
+	fine = (!row->stream || rank_barrier(rank)) && fine;
+	fine = fine && call_with(rank, row, &buffers, sent, received);
+	fine = (!row->stream || rank_barrier(rank)) && fine;
+	unmake(rank, &buffers.send, row);
+	unmake(rank, &buffers.recv, row);
 	return rank_check(rank, fine, "the driver failed, or the call");
 }
 

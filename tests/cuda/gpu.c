@@ -154,6 +154,11 @@ bool gpu_follow(struct gpu *gpu, int stream, int other)
 	return rank_check(gpu->rank, result == CU_OK, "a stream that follows another: %d", result);
 }
 
+uint32_t gpu_launches_ahead(const struct gpu *gpu)
+{
+	return gpu->rank->options->mode == RANKS_PROCESSES ? 100 : 20;
+}
+
 bool gpu_launch(struct gpu *gpu, cu_graph_exec exec, int stream)
 {
 	const cu_result result = gpu->cuda.cuGraphLaunch(exec, gpu->stream[stream]);

@@ -46,6 +46,9 @@ collet_status gpu_allreduce(struct gpu *gpu, int stream, const struct buffer *bu
 bool gpu_begin_capture(struct gpu *gpu, int stream);
 bool gpu_end_capture(struct gpu *gpu, int stream, cu_graph_exec *exec);
 bool gpu_launch(struct gpu *gpu, cu_graph_exec exec, int stream);
+/* How many launches a rank may queue before it synchronises. Threads have fewer: when the driver has no room for a
+ * launch, it keeps the process's other threads waiting too, though the GPU waits for their launches. */
+uint32_t gpu_launches_ahead(const struct gpu *gpu);
 /* Orders the stream's further work behind the other stream's work so far. If that one is captured, this one joins. */
 bool gpu_follow(struct gpu *gpu, int stream, int other);
 /* Returns value * factor^times. */

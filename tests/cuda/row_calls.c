@@ -73,6 +73,12 @@ static bool in_place_at(
 	return false;
 }
 
+/* Threads of one process allocate and free GPU memory while none of them has a call under way: see calls.c. */
+static bool meet(struct rank *rank, const struct call_mode *mode)
+{
+	return mode->is_reference || rank->options->mode == RANKS_PROCESSES || rank_barrier(rank);
+}
+
 /* Runs the call, and copies the final contents of recv. */
 static bool run(struct rank *rank, collet_comm *comm, const struct program *program, const struct row *row,
 	const struct call_mode *mode, char *result)
@@ -97,7 +103,9 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 	memset(given, SENTINEL, send_bytes);
 	memset(whole, SENTINEL, whole_bytes);
 	row_fill(row, rank->size, &send, given);
-	bool fine = buffer_make(&to, program, mode->recv_on_gpu, in_place ? whole_bytes : recv_bytes);
+	bool fine = buffer_make(&to, program, mode->recv_on_gpu, in_place ? whole_bytes : recv_bytes) &&
+		(in_place || buffer_make(&from, program, mode->send_on_gpu, send_bytes));
+	fine = meet(rank, mode) && fine;
 	if (in_place) {
 		memcpy(whole + (recv_is_larger ? at * element : 0), given, send_bytes);
 		char *read = to.first + (recv_is_larger ? at * element : 0);
@@ -109,8 +117,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 		/* Only the result is compared: the rest of the input around it does not matter. */
 	} else {
 		memset(result, SENTINEL, recv_bytes);
-		fine = fine && buffer_make(&from, program, mode->send_on_gpu, send_bytes) &&
-		       buffer_write(&from, given) && buffer_write(&to, result) &&
+		fine = fine && buffer_write(&from, given) && buffer_write(&to, result) &&
 		       rank_ok(rank,
 			       call(rank, comm, row, &send, &recv, send.used ? from.first : NULL,
 				       recv.used ? to.first : NULL, &how),
@@ -118,6 +125,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 		       wait_for(rank, mode, &request) && buffer_read(&to, result) && buffer_read(&from, whole);
 		fine = fine && rank_check(rank, memcmp(given, whole, send_bytes) == 0, "what was sent has changed");
 	}
+	fine = meet(rank, mode) && fine;
 	buffer_free(&from);
 	buffer_free(&to);
 	free(given);
@@ -129,7 +137,7 @@ bool row_matches_host(
 	struct rank *rank, const struct program *program, const struct row *row, const struct call_mode *mode)
 {
 	const char *direct = call_infos[row->call].is_reduction ? "direct" : NULL;
-	const struct call_mode on_host = { .in_place = mode->in_place,
+	const struct call_mode on_host = { .is_reference = true, .in_place = mode->in_place,
 		.algorithm = mode->host ? mode->algorithm : direct };
 	struct side send, recv;
 	char name[ROW_NAME_BYTES];

@@ -9,6 +9,7 @@
 
 /* Which of a rank's buffers are GPU memory, and how the call is made. */
 struct call_mode {
+	bool is_reference;           /* the call on the host that gives the expected result */
 	bool send_on_gpu, recv_on_gpu, in_place, request;
 	const char *algorithm;
 	const struct streams *streams;

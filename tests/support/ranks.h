@@ -24,7 +24,7 @@ enum ranks_mode {
 
 enum {
 	RANKS_MOST = 64,
-	RANKS_EVENTS = 16            /* see rank_post() */
+	RANKS_EVENTS = 16            /* see rank_post(); the last one is rank_barrier()'s */
 };
 
 /* Zero-initialise; only size must be set. Must stay valid until ranks_free(). */
@@ -70,6 +70,7 @@ struct rank {
 	const struct ranks_options *options;
 	void *shared;                /* options->shared_bytes */
 	bool leaks;                  /* the body could not free its memory: no leak check */
+	uint32_t barriers;           /* calls of rank_barrier() */
 	struct rank_report *report;
 	struct ranks *run;
 	pthread_mutex_t comm_lock;   /* guards comm, which another thread reads at the deadline */
@@ -135,6 +136,8 @@ void rank_doing(struct rank *rank, const char *format, ...) __attribute__((forma
 void rank_post(struct rank *rank, uint32_t event);
 /* Waits until an event has been posted count times. False, and reported, soon after the run's deadline. */
 bool rank_await(struct rank *rank, uint32_t event, uint32_t count);
+/* Waits until all ranks of the run have called it as often. False, and reported, as above. */
+bool rank_barrier(struct rank *rank);
 void ranks_post(struct ranks *ranks, uint32_t event);
 /* Does the same, but reports nothing. */
 bool ranks_await(struct ranks *ranks, uint32_t event, uint32_t count);

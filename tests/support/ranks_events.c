@@ -42,6 +42,12 @@ bool rank_await(struct rank *rank, uint32_t event, uint32_t count)
 		event, count);
 }
 
+bool rank_barrier(struct rank *rank)
+{
+	rank_post(rank, RANKS_EVENTS - 1);
+	return rank_await(rank, RANKS_EVENTS - 1, ++rank->barriers * rank->size);
+}
+
 void ranks_post(struct ranks *ranks, uint32_t event)
 {
 	post(ranks, event);

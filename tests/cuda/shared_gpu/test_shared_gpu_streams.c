@@ -79,7 +79,7 @@ static void replay(struct rank *rank)
 			rank_ok(rank, sum(&gpu, &buffer), "likewise");
 			gpu_end_capture(&gpu, 0, &exec[1]);
 		}
-		if (i % 100 != 99)
+		if ((i + 1) % gpu_launches_ahead(&gpu))
 			continue;
 		gpu_synchronize(&gpu, 0);
 		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM,

@@ -49,7 +49,7 @@ static void replay(struct rank *rank)
 		}
 		gpu_launch(&gpu, exec[i % 2], 0);
 		calls += 2 - i % 2;
-		if (i % 100 != 99)
+		if ((i + 1) % gpu_launches_ahead(&gpu))
 			continue;
 		rank_doing(rank, "launch %u", i);
 		gpu_synchronize(&gpu, 0);
