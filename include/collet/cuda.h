@@ -1,4 +1,4 @@
-/* collet: GPU buffers and CUDA streams, beside what collet.h says. No real GPU has run this part yet.
+/* collet: GPU buffers and CUDA streams, beside what collet.h says. What takes several GPUs has not run on hardware yet.
  *
  * Buffers   Any buffer of a collective or a message may be memory of a CUDA GPU. The library asks the driver which
  *           memory it is. GPU and host memory may be mixed within a call and between ranks. The current CUDA context
@@ -30,7 +30,7 @@
  *           call whose stream has reached it waits until the calls before it have started, not until they have ended.
  *           Calls without a stream wait likewise.
  *           Some collectives run as one kernel on each rank: if all ranks are on one host with a GPU each, or if they
- *           are threads that share a GPU and the call has at most 256 KiB. Such a collective waits until the earlier
+ *           are threads that share a GPU and the call has at most 8 KiB. Such a collective waits until the earlier
  *           ones of this kind have ended. Its stream must belong to the context that was current in
  *           collet_comm_create(). Ranks must capture such calls alike.
  * Graphs    Calls may be captured into a CUDA graph. Each launch repeats them in the order of their capture. Their
@@ -40,9 +40,11 @@
  * Threads   Ranks that are threads of one process need a stream each. If one of them uses the legacy stream, the
  *           others' streams must have been created with CU_STREAM_NON_BLOCKING; CU_STREAM_PER_THREAD is not. The legacy
  *           stream and blocking streams wait for each other, and so would the ranks, until the deadline. On the legacy
- *           stream, calls of at most 256 KiB are COLLET_ERR_UNSUPPORTED if the threads share a GPU. Some operations
+ *           stream, calls of at most 8 KiB are COLLET_ERR_UNSUPPORTED if the threads share a GPU. Some operations
  *           make the driver wait for all running work or for the legacy stream: freeing memory, creating or destroying
- *           communicators. Do them only when all these ranks have made the calls that any of them has enqueued.
+ *           communicators. Do them only when all these ranks have made the calls that any of them has enqueued. A
+ *           launch for which the driver has no room blocks all threads of the process. So let no rank run far ahead:
+ *           30 launches of a graph fitted on an H200, 100 did not.
  * Destroy   collet_comm_destroy() ends enqueued calls with COLLET_ERR_ABORTED. It waits until their streams have passed
  *           them, which takes as long as the work enqueued before. It does not wait for a context that a fault broke,
  *           or after the driver refused part of a call. After 10 s it returns in any case. The resources of calls that
