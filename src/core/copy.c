@@ -1,4 +1,5 @@
-/* Copies memory by vectors of 32 bytes on x86-64 processors with AVX2; elsewhere by memcpy(). */
+/* Copies memory by memcpy(), which moves strings by whole lines where the processor can; with flags, on x86-64
+ * processors with AVX2, by vectors of 32 bytes. */
 #include "core/copy.h"
 
 #include <stdint.h>
@@ -76,9 +77,6 @@ __attribute__((target("avx2"))) static void copy_by_avx2(
 	unsigned char *to, unsigned char *from, size_t bytes, unsigned flags)
 {
 	switch (flags) {
-	case 0:
-		copy_avx2(to, from, bytes, 0);
-		break;
 	case COLLET_COPY_NONTEMPORAL:
 		copy_avx2(to, from, bytes, COLLET_COPY_NONTEMPORAL);
 		break;
@@ -97,7 +95,7 @@ void collet_copy(void *to, const void *from, size_t bytes, unsigned flags)
 {
 	unsigned char *source = (unsigned char *)(uintptr_t)from; /* written only with COLLET_COPY_TOUCH */
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
+	if (flags && __builtin_cpu_supports("avx2")) {
 		copy_by_avx2(to, source, bytes, flags);
 		return;
 	}

@@ -17,6 +17,15 @@ static const char *const names[COLLET_ISA_COUNT] = {
 	[COLLET_ISA_AVX512_BF16] = "avx512_bf16",
 };
 
+bool collet_cpu_rewrites_slowly(void)
+{
+#if defined(__x86_64__)
+	return __builtin_cpu_is("amd");
+#else
+	return false;
+#endif
+}
+
 const char *collet_isa_name(enum collet_isa isa)
 {
 	return (unsigned)isa < COLLET_ISA_COUNT ? names[isa] : NULL;

@@ -64,6 +64,10 @@ static inline void collet_cpu_backoff(uint32_t multiplications)
 	collet_cpu_wait_for_loads();
 }
 
+/* True if this processor writes lines slowly that it wrote last and another core has only read since. AMD's do (2 to 9
+ * GB/s where 50 are possible), unless the reader has touched them; Intel's do not (docs/design/shared-memory.md). */
+bool collet_cpu_rewrites_slowly(void);
+
 /* Returns "auto", "plain", "avx2", "avx512" or "avx512_bf16"; NULL if isa is out of range. */
 const char *collet_isa_name(enum collet_isa isa);
 /* Parses such a name. Returns false and leaves *isa unchanged if there is none. */

@@ -1,4 +1,5 @@
 /* Sets up the pools of units, and exchanges units with the peer. */
+#include "core/cpu.h"
 #include "transport/shm/shm_endpoint.h"
 
 /* The compiler's own function is a call where the instruction is not certain. */
@@ -19,6 +20,7 @@ void collet_shm_pool_init(struct shm_pool *pool, struct shm_region *region, enum
 		.kind = kind,
 		.unit_bytes = kind == SHM_SMALL_UNITS ? SHM_SMALL_UNIT_BYTES : SHM_LARGE_UNIT_BYTES,
 		.half = units / 2,
+		.rewrites_slowly = collet_cpu_rewrites_slowly(),
 		.own_half = shm_bits(first, units / 2),
 		.own_reserve = shm_bits(first, SHM_RESERVE_UNITS),
 		.peer_reserve = shm_bits(units / 2 - first, SHM_RESERVE_UNITS),

@@ -6,7 +6,8 @@
  * (docs/design/shared-memory.md).
  *
  * Where messages go one way, the receiver soon owns more units than it began with, and gives back those of the peer. As
- * it reads them, it also stores a word into each line ("touch"), which makes the peer's next write fast again. Where
+ * it reads them, it also stores a word into each line ("touch") on processors where that makes the peer's next write
+ * fast again. Where
  * ranks outnumber cores, a receiver that sends nothing for long gives the peer its own units too: each message that
  * finds room saves a context switch.
  *
@@ -31,6 +32,7 @@ struct shm_pool {
 	enum shm_pool_kind kind;
 	uint32_t unit_bytes;
 	uint32_t half;           /* units that each end owned at first */
+	bool rewrites_slowly;    /* collet_cpu_rewrites_slowly() */
 	uint64_t own_half, own_reserve, peer_reserve;
 	uint64_t free;           /* units that this end may fill */
 	uint32_t free_count;
@@ -85,10 +87,10 @@ static inline int shm_pool_take(struct shm_endpoint *shm, struct shm_pool *pool,
 	return first;
 }
 
-/* True if this end will give back what it reads now, rather than fill it. */
-static inline bool shm_pool_is_one_way(const struct shm_pool *pool)
+/* True if this end should touch the lines that it reads now: it will give them back, rather than fill them. */
+static inline bool shm_pool_should_touch(const struct shm_pool *pool)
 {
-	return pool->free_count >= pool->half || pool->kept > SHM_IDLE_AFTER;
+	return pool->rewrites_slowly && (pool->free_count >= pool->half || pool->kept > SHM_IDLE_AFTER);
 }
 
 /* True if a view may hold the run. */

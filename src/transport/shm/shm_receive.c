@@ -35,7 +35,7 @@ static inline void copy_run(struct shm_endpoint *shm, struct shm_pool *pool, con
 	uint64_t at, unsigned first, unsigned count, uint64_t bytes, bool touches)
 {
 	const unsigned flags = (transfer->flags & COLLET_TRANSFER_NONTEMPORAL ? COLLET_COPY_NONTEMPORAL : 0) |
-			       (touches && shm_pool_is_one_way(pool) ? COLLET_COPY_TOUCH : 0);
+			       (touches && shm_pool_should_touch(pool) ? COLLET_COPY_TOUCH : 0);
 	collet_copy((unsigned char *)transfer->data + at, shm_pool_address(pool, first), bytes, flags);
 	shm_pool_keep(shm, pool, first, count);
 }
@@ -204,7 +204,7 @@ uint32_t collet_shm_receive(struct shm_endpoint *shm, bool may_read)
 static void release_run(
 	struct shm_endpoint *shm, struct shm_pool *pool, unsigned first, unsigned count, bool is_overwritten)
 {
-	if (!is_overwritten && shm_pool_is_one_way(pool))
+	if (!is_overwritten && shm_pool_should_touch(pool))
 		collet_touch(shm_pool_address(pool, first), (uint64_t)count * pool->unit_bytes);
 	shm_pool_keep(shm, pool, first, count);
 }

@@ -131,7 +131,8 @@ static inline void fill_run(struct shm_endpoint *shm, const struct collet_transf
 	const unsigned char *from = (const unsigned char *)transfer->data + at;
 	/* Where no unit has come back with a message, this end has written these before, and the peer has touched them.
 	 * If it is far, that write is still slow, and one past the caches is not. If it is near, its read would be. */
-	const bool bypasses_caches = kind == SHM_LARGE_UNITS && !pool->consumed && shm_distance_is_far(&shm->distance);
+	const bool bypasses_caches = pool->rewrites_slowly && kind == SHM_LARGE_UNITS && !pool->consumed &&
+		shm_distance_is_far(&shm->distance);
 	collet_copy(shm_pool_address(pool, first), from, bytes, bypasses_caches ? COLLET_COPY_NONTEMPORAL : 0);
 	publish_run(shm, transfer, at, bytes, first, kind, bypasses_caches);
 }
