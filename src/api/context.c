@@ -12,6 +12,7 @@
 #include "control/control.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/cpu.h"
 #include "core/status.h"
 #include "engine/connection_manager.h"
 #include "engine/progress_thread.h"
@@ -221,6 +222,13 @@ static void choose_limits(struct collet_context *context)
 	};
 }
 
+/* A call touches its input and its result, so half of the cache. At least what was measured on an EPYC with 32 MiB. */
+static uint64_t nontemporal_min_bytes(void)
+{
+	const uint64_t least = UINT64_C(16) << 20, half = collet_cpu_cache_bytes() / 2;
+	return half > least ? half : least;
+}
+
 /* Spinning pays while every rank of the host has a core. Else a spinning rank may keep the rank that it waits for from
  * running, if both have the same core. */
 static void choose_wait_policy(struct collet_context *context)
@@ -369,6 +377,7 @@ static collet_status run_bootstrap(struct collet_context *context)
 	engine->arena = &context->arena;
 	choose_wait_policy(context);
 	choose_limits(context);
+	context->engine.nontemporal_min_bytes = nontemporal_min_bytes();
 	return COLLET_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "core/status.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -23,6 +24,16 @@ bool collet_cpu_rewrites_slowly(void)
 	return __builtin_cpu_is("amd");
 #else
 	return false;
+#endif
+}
+
+uint64_t collet_cpu_cache_bytes(void)
+{
+#ifdef _SC_LEVEL3_CACHE_SIZE
+	const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+	return bytes > 0 ? (uint64_t)bytes : 0;
+#else
+	return 0;
 #endif
 }
 

@@ -68,6 +68,9 @@ static inline void collet_cpu_backoff(uint32_t multiplications)
  * GB/s where 50 are possible), unless the reader has touched them; Intel's do not (docs/design/shared-memory.md). */
 bool collet_cpu_rewrites_slowly(void);
 
+/* Returns the size of the last-level cache; 0 if the system does not say. */
+uint64_t collet_cpu_cache_bytes(void);
+
 /* Returns "auto", "plain", "avx2", "avx512" or "avx512_bf16"; NULL if isa is out of range. */
 const char *collet_isa_name(enum collet_isa isa);
 /* Parses such a name. Returns false and leaves *isa unchanged if there is none. */

@@ -88,6 +88,7 @@ struct collet_engine {
 	struct collet_log log;
 	bool has_fence;                      /* this process has joined core/fence.h */
 	bool oversubscribed;                 /* on some host there are more ranks than cores */
+	uint64_t nontemporal_min_bytes;      /* bytes of a call whose results no cache holds until they are read */
 	struct collet_limits limits;
 	uint32_t spin_polls;                 /* see wait.c */
 	int64_t yield_ns;

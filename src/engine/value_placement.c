@@ -14,13 +14,10 @@
 /* Smallest segment in bytes that is published. Smaller ones are copied for each receiver. */
 enum { PUBLISH_MIN = (64 << 10) + 1 };
 
-/* Bytes of a call from which on caches do not hold its results until they are read. */
-static const uint64_t NONTEMPORAL_MIN_BYTES = (uint64_t)16 << 20;
-
 bool collet_request_is_nontemporal(const struct collet_request *request)
 {
 	const struct collet_program *program = request->program;
-	if (request->counted_bytes < NONTEMPORAL_MIN_BYTES)
+	if (request->counted_bytes < request->state->engine->nontemporal_min_bytes)
 		return false;
 	for (uint32_t part = 0; part < request->parts; part++) {
 		const uint64_t steps = program->step_count(&request->shape, part);
