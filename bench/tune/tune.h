@@ -16,7 +16,7 @@
 #define TUNE_FILE_SWEEP "sweep"
 
 /* The pieces to try: the usual ones, half and twice as long; and on from there while that is faster. */
-enum { TUNE_MIN_SEGMENT = 32 << 10, TUNE_USUAL_SEGMENT = 256 << 10, TUNE_MAX_SEGMENT = 1 << 20 };
+enum { TUNE_MIN_SEGMENT = 32 << 10, TUNE_USUAL_SEGMENT = 128 << 10, TUNE_MAX_SEGMENT = 1 << 20 };
 
 enum { TUNE_PATH_BYTES = 4096 };
 

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "tune/tune.h"
 #include "tune/tune_fit.h"
 #include "tune/tune_points.h"
 
@@ -304,9 +305,10 @@ static void segments_are_tried_one_after_the_other(void **state)
 	static const struct {
 		uint32_t segment, most, next;
 	} rows[] = {
-		{ 256 << 10, 4 << 20, 0 }, { 128 << 10, 4 << 20, 64 << 10 }, { 64 << 10, 4 << 20, 32 << 10 },
-		{ 32 << 10, 4 << 20, 0 }, { 512 << 10, 4 << 20, 1 << 20 }, { 512 << 10, 1 << 20, 1 << 20 },
-		{ 512 << 10, 800 << 10, 0 }, { 1 << 20, 4 << 20, 0 }, { 128 << 10, 172 << 10, 64 << 10 },
+		{ TUNE_USUAL_SEGMENT, 4 << 20, 0 }, { TUNE_USUAL_SEGMENT / 2, 4 << 20, TUNE_USUAL_SEGMENT / 4 },
+		{ TUNE_MIN_SEGMENT, 4 << 20, 0 }, { 2 * TUNE_USUAL_SEGMENT, 4 << 20, 4 * TUNE_USUAL_SEGMENT },
+		{ 512 << 10, 1 << 20, 1 << 20 }, { 512 << 10, 800 << 10, 0 }, { TUNE_MAX_SEGMENT, 4 << 20, 0 },
+		{ TUNE_USUAL_SEGMENT / 2, TUNE_USUAL_SEGMENT / 2 + 1, TUNE_USUAL_SEGMENT / 4 },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_int_equal(tune_further_segment(rows[i].segment, rows[i].most), rows[i].next);
@@ -319,18 +321,19 @@ static void segments_that_won_are_the_formulas(void **state)
 		double shorter_ns, longer_ns;
 		uint32_t least, most;
 	} rows[] = {
-		{ 1200, 1100, 256 << 10, 256 << 10 },
-		{ 980, 990, 256 << 10, 256 << 10 },
-		{ 900, 1100, 32 << 10, 256 << 10 },
-		{ 1100, 900, 256 << 10, 512 << 10 },
+		{ 1200, 1100, TUNE_USUAL_SEGMENT, TUNE_USUAL_SEGMENT },
+		{ 980, 990, TUNE_USUAL_SEGMENT, TUNE_USUAL_SEGMENT },
+		{ 900, 1100, TUNE_MIN_SEGMENT, TUNE_USUAL_SEGMENT },
+		{ 1100, 900, TUNE_USUAL_SEGMENT, 2 * TUNE_USUAL_SEGMENT },
 	};
+	static const uint32_t segments[] = { TUNE_USUAL_SEGMENT, TUNE_MIN_SEGMENT, 2 * TUNE_USUAL_SEGMENT };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		collet_link_cost link = link_with(4, 1000, 1000, 0.1, 0.1, 0, 0.05);
 		struct tune_point points[3];
 		const double ns[3] = { 1000, rows[i].shorter_ns, rows[i].longer_ns };
 		for (uint32_t k = 0; k < 3; k++) {
 			points[k] = point("allreduce", "ring", 8, ns[k], 0, false);
-			points[k].segment_bytes = (k == 0 ? 256U : k == 1 ? 32U : 512U) << 10;
+			points[k].segment_bytes = segments[k];
 		}
 		tune_fit_segments(&link, points, 3);
 		assert_int_equal(link.min_segment_bytes, rows[i].least);
