@@ -99,7 +99,9 @@ COLLET_PURE static inline struct collet_peers collet_host_group_right(
 /* Returns the number of ranks on the host with the most. */
 COLLET_PURE static inline uint32_t collet_host_group_max_size(const struct collet_shape *shape)
 {
-	uint32_t most = 0;
+	uint32_t most = shape->host_first ? shape->host_most : 0;
+	if (most > 0)
+		return most;
 	for (uint32_t i = 0; i < collet_host_group_count(shape); i++) {
 		const uint32_t count = collet_host_group_at(shape, i).count;
 		most = count > most ? count : most;
@@ -124,6 +126,8 @@ COLLET_PURE static inline double collet_ring_turn_latencies(const struct collet_
 COLLET_PURE static inline uint32_t collet_host_group_min_size(const struct collet_shape *shape)
 {
 	uint32_t least = shape->size;
+	if (shape->host_first && shape->host_least > 0)
+		return shape->host_least;
 	for (uint32_t i = 0; i < collet_host_group_count(shape); i++) {
 		const uint32_t count = collet_host_group_at(shape, i).count;
 		least = count < least ? count : least;

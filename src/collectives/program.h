@@ -60,6 +60,9 @@ struct collet_program {
 	uint32_t (*part_count)(const struct collet_shape *shape);
 	uint64_t (*step_count)(const struct collet_shape *shape, uint32_t part);
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
+	/* Returns the first step from `index` on that may exchange messages, or the step count, for a program most of
+	 * whose steps are local copies. NULL: any step may. */
+	uint64_t (*next_message)(const struct collet_shape *shape, uint64_t index);
 	/* Returns the greatest number of remote operands or received chunks of a step, on any rank: what the engine
 	 * must buffer at once. NULL: size - 1. Must not depend on shape->rank. */
 	uint32_t (*fan_in)(const struct collet_shape *shape);

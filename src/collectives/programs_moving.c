@@ -312,6 +312,7 @@ static const struct collet_program alltoall_bruck = {
 	.rank_ordered = true,
 	.step_count = alltoall_bruck_step_count,
 	.step = alltoall_bruck_step,
+	.next_message = alltoall_bruck_next_message,
 	.cost = alltoall_bruck_cost,
 	.fits = alltoall_bruck_fits,
 	.scratch = alltoall_bruck_scratch,

@@ -137,6 +137,7 @@ struct collet_shape {
 	/* Position of each host's first rank, ascending; host_first[host_count] == size. NULL: one host. */
 	const uint32_t *host_first;
 	uint32_t host_count;
+	uint32_t host_most, host_least; /* ranks of the host with the most, and with the fewest; 0: not counted yet */
 	bool leader_is_first; /* a host's first rank leads it, even if the root is another */
 };
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "collectives/host_groups.h"
 #include "core/status.h"
 #include "selection/total_work.h"
 
@@ -85,12 +86,13 @@ struct cost_models {
 	struct collet_cost_model model, local;
 };
 
-/* Cache of all ranks' total work, by program index, for a table, which asks many times for the same. */
+/* Cache of all ranks' total work, by program index, and of what else a table asks for many times. */
 struct work_cache {
 	struct collet_total_work work[COLLET_TUNING_ALGORITHMS];
 	bool is_counted[COLLET_TUNING_ALGORITHMS];
 	/* Traffic through a host's link, for programs that are told of hosts and for those that are not. */
 	double network_ratios[2][COLLET_TUNING_ALGORITHMS];
+	uint32_t host_most, host_least; /* as in collet_shape */
 	bool is_network_known[2][COLLET_TUNING_ALGORITHMS];
 };
 
@@ -110,8 +112,7 @@ static double relative_oversubscription(const struct collet_choice_inputs *input
 /* Returns true if the price is the total work of all ranks, instead of the slowest rank's time. */
 static bool is_oversubscribed(const struct collet_choice_inputs *inputs)
 {
-	return inputs->host_count <= 1 && inputs->size <= COLLET_TOTAL_WORK_RANKS &&
-	       collet_tuning_ranks_per_core(inputs->size, inputs->cores_per_host) > 1;
+	return inputs->host_count <= 1 && collet_tuning_ranks_per_core(inputs->size, inputs->cores_per_host) > 1;
 }
 
 static void set_cost_models(struct cost_models *models, const struct collet_choice_inputs *inputs, uint64_t bytes)
@@ -195,7 +196,7 @@ static double network_time(const struct collet_program *program, const struct co
 	const uint32_t index = collet_program_index(program);
 	const bool knows_hosts = shape->host_first;
 	if (inputs->host_count <= 1 || !inputs->host_first || (!knows_hosts && inputs->order) ||
-		shape->size > COLLET_TOTAL_WORK_NETWORK_RANKS || index >= COLLET_TUNING_ALGORITHMS)
+		index >= COLLET_TUNING_ALGORITHMS)
 		return 0;
 	double *counts = &cache->network_ratios[knows_hosts][index];
 	if (!cache->is_network_known[knows_hosts][index])
@@ -273,7 +274,9 @@ static struct collet_choice_row cheapest_row(enum collet_collective collective, 
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
-	const struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
+	struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
+	shape.host_most = cache->host_most;
+	shape.host_least = cache->host_least;
 	struct collet_choice_row row = { .max_bytes = bytes };
 	struct cost_models models;
 	set_cost_models(&models, inputs, bytes);
@@ -329,7 +332,9 @@ static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum
 
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs)
 {
-	struct work_cache cache = {0};
+	const struct collet_shape shape = shape_for(COLLET_BARRIER, COMMUTATIVE, 0, inputs);
+	struct work_cache cache = { .host_most = collet_host_group_max_size(&shape),
+		.host_least = collet_host_group_min_size(&shape) };
 	memset(table, 0, sizeof *table);
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
 		size_t count;

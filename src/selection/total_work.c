@@ -1,52 +1,102 @@
-/* Adds up the bytes that a program's steps move and reduce. */
+/* Adds up the bytes that a program's steps move and reduce, of all ranks or of a sample of them. */
 #include "selection/total_work.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "collectives/cost.h"
+#include "selection/sampled_steps.h"
 
 /* Large enough that remainders of partitions are negligible. */
-enum { COUNT = 1 << 24 };
+static const uint64_t work_count = (uint64_t)1 << 32;
 
+/* A length without a class of its own joins the nearest one, whose length becomes the mean. */
 static void add_transfers(struct collet_total_work *work, uint64_t elements, double transfers)
 {
-	const double counts = (double)elements / COUNT;
+	const double length = (double)elements / (double)work_count;
 	uint32_t nearest = 0;
-	for (uint32_t i = 1; i < work->class_count; i++)
-		if (fabs(work->classes[i].length_ratio - counts) < fabs(work->classes[nearest].length_ratio - counts))
-			nearest = i;
-	const bool is_new =
-		work->class_count == 0 || fabs(work->classes[nearest].length_ratio - counts) > 1e-3 * counts;
-	if (is_new && work->class_count < COLLET_TOTAL_WORK_CLASSES) {
+	double least = INFINITY;
+	for (uint32_t i = 0; i < work->class_count; i++) {
+		const double other = work->classes[i].length_ratio;
+		const double distance = other == length ? 0 : fabs(other - length) / fmax(other, length);
+		nearest = distance < least ? i : nearest;
+		least = fmin(distance, least);
+	}
+	if (least > 1e-3 && work->class_count < COLLET_TOTAL_WORK_CLASSES) {
 		nearest = work->class_count++;
-		work->classes[nearest].length_ratio = counts;
+		work->classes[nearest].length_ratio = length;
 		work->classes[nearest].transfers = 0;
 	}
+	const double before = work->classes[nearest].transfers;
 	work->classes[nearest].transfers += transfers;
+	work->classes[nearest].length_ratio = (before * work->classes[nearest].length_ratio + transfers * length) /
+					      work->classes[nearest].transfers;
 }
 
-/* Adds what one rank receives in a step. Returns true if the rank waits. */
-static bool add_step(struct collet_total_work *work, const struct collet_shape *shape, const struct collet_step *step)
+/* Returns how many positions two ranges have in common. */
+static uint64_t overlap(uint64_t first, uint64_t end, uint64_t other_first, uint64_t other_end)
 {
-	bool waits = false;
-	for (uint32_t e = 0; e < step->source_count; e++) {
-		const struct collet_buffer_range *range = &step->source[e];
-		for (uint32_t i = 0; i < range->peers.count; i++) {
-			const uint32_t peer = collet_peers_at(&range->peers, i, shape->size);
-			if (peer == shape->rank)
-				continue;
-			const struct collet_partition *partition =
-				collet_step_partition(shape, step->destination[0].buffer);
-			const uint64_t elements = step->is_per_peer
-							  ? collet_partition_chunk(partition, shape, peer).count
-							  : range->span.count;
-			add_transfers(work, elements, 1);
-			work->reduced_ratio += step->is_reduction ? (double)elements / COUNT : 0;
-			waits = true;
-		}
+	const uint64_t from = first > other_first ? first : other_first, to = end < other_end ? end : other_end;
+	return from < to ? to - from : 0;
+}
+
+/* Returns how many of these peers are among `count` positions from `first` on. */
+static uint64_t peers_among(const struct collet_peers *peers, uint32_t size, uint64_t first, uint64_t count)
+{
+	uint64_t found = 0;
+	if (peers->stride == 1 && !peers->is_doubling) {
+		const uint64_t end = (uint64_t)peers->first + peers->count; /* may wrap around */
+		return overlap(peers->first, end, first, first + count) +
+		       overlap(peers->first, end, first + size, first + count + size);
 	}
-	return waits;
+	for (uint32_t i = 0; i < peers->count; i++)
+		found += collet_peers_at(peers, i, size) - first < count;
+	return found;
+}
+
+/* Returns the elements of each transfer of a range. local: the range on this rank's side. */
+static uint64_t elements_of(const struct collet_sampled_step *sampled, const struct collet_buffer_range *range,
+	const struct collet_buffer_range *local)
+{
+	const struct collet_shape *shape = sampled->shape;
+	if (!sampled->step.is_per_peer)
+		return range->span.count;
+	return collet_partition_chunk(collet_step_partition(shape, local->buffer), shape,
+		collet_peers_at(&range->peers, 0, shape->size))
+		.count;
+}
+
+struct work_walk {
+	struct collet_total_work *work;
+	uint32_t rank_index;    /* of the rank being walked */
+	double waiting_steps;   /* of that rank */
+};
+
+/* Adds what one rank receives in a step. */
+static void add_step(void *argument, const struct collet_sampled_step *sampled)
+{
+	struct work_walk *walk = (struct work_walk *)argument;
+	struct collet_total_work *work = walk->work;
+	const struct collet_shape *shape = sampled->shape;
+	const double weight = sampled->rank_weight * sampled->step_weight;
+	bool waits = false;
+	for (uint32_t e = 0; e < sampled->step.source_count; e++) {
+		const struct collet_buffer_range *range = &sampled->step.source[e];
+		const double transfers =
+			(double)(range->peers.count - peers_among(&range->peers, shape->size, shape->rank, 1));
+		if (transfers == 0)
+			continue;
+		const uint64_t elements = elements_of(sampled, range, &sampled->step.destination[0]);
+		add_transfers(work, elements, transfers * weight);
+		if (sampled->step.is_reduction)
+			work->reduced_ratio += transfers * weight * (double)elements / (double)work_count;
+		waits = true;
+	}
+	if (walk->rank_index != sampled->rank_index)
+		walk->waiting_steps = 0;
+	walk->rank_index = sampled->rank_index;
+	walk->waiting_steps += waits ? sampled->step_weight : 0;
+	work->waiting_steps = fmax(work->waiting_steps, walk->waiting_steps);
 }
 
 static bool has_root(enum collet_collective collective)
@@ -59,65 +109,51 @@ void collet_total_work_count(
 	struct collet_total_work *work, const struct collet_program *program, uint32_t size, uint32_t root)
 {
 	memset(work, 0, sizeof *work);
-	for (uint32_t rank = 0; rank < size; rank++) {
-		const struct collet_shape shape =
-			collet_shape_of(program->collective, rank, size, root, (uint64_t)COUNT);
-		const uint32_t parts = collet_program_part_count(program, &shape);
-		double waiting_steps = 0;
-		for (uint32_t part = 0; part < parts; part++) {
-			const uint64_t steps = program->step_count(&shape, part);
-			for (uint64_t s = 0; s < steps; s++) {
-				const struct collet_step step = program->step(&shape, part, s);
-				waiting_steps += add_step(work, &shape, &step);
-			}
-		}
-		work->waiting_steps = waiting_steps > work->waiting_steps && !has_root(program->collective)
-					      ? waiting_steps
-					      : work->waiting_steps;
-	}
+	struct work_walk walk = { .work = work };
+	const struct collet_shape shape = collet_shape_of(program->collective, 0, size, root, work_count);
+	collet_sample_steps(program, &shape, size, add_step, &walk);
+	if (has_root(program->collective))
+		work->waiting_steps = 0;
 }
 
-/* Counts what passes between this rank and those from position `ranks` on. is_sent: to them, else from them. */
-static double network_ratio(
-	const struct collet_shape *shape, const struct collet_step *step, bool is_sent, uint32_t ranks)
+struct network_walk {
+	uint32_t ranks;         /* on the host */
+	double sent, received;
+};
+
+/* Returns what passes between this rank and other hosts. is_sent: to them, else from them. */
+static double network_ratio(const struct collet_sampled_step *sampled, bool is_sent, uint32_t ranks)
 {
-	double counts = 0;
+	const struct collet_step *step = &sampled->step;
 	const struct collet_buffer_range *ranges = is_sent ? step->destination : step->source;
 	const uint32_t range_count = is_sent ? step->destination_count : step->source_count;
 	const struct collet_buffer_range *local = is_sent ? &step->source[0] : &step->destination[0];
-	for (uint32_t e = 0; e < range_count; e++) {
-		for (uint32_t i = 0; i < ranges[e].peers.count; i++) {
-			const uint32_t peer = collet_peers_at(&ranges[e].peers, i, shape->size);
-			const struct collet_partition *partition = collet_step_partition(shape, local->buffer);
-			const uint64_t elements = step->is_per_peer
-							  ? collet_partition_chunk(partition, shape, peer).count
-							  : ranges[e].span.count;
-			counts += peer >= ranks ? (double)elements / COUNT : 0;
-		}
-	}
-	return counts;
+	double elements = 0;
+	for (uint32_t e = 0; e < range_count; e++)
+		elements += (double)elements_of(sampled, &ranges[e], local) *
+			    (double)(ranges[e].peers.count -
+				    peers_among(&ranges[e].peers, sampled->shape->size, 0, ranks));
+	return elements / (double)work_count * sampled->rank_weight * sampled->step_weight;
+}
+
+static void add_network_step(void *argument, const struct collet_sampled_step *sampled)
+{
+	struct network_walk *walk = (struct network_walk *)argument;
+	walk->sent += network_ratio(sampled, true, walk->ranks);
+	walk->received += network_ratio(sampled, false, walk->ranks);
 }
 
 double collet_network_ratio(const struct collet_program *program, const struct collet_shape *like, uint32_t ranks)
 {
-	double sent = 0, received = 0;
-	for (uint32_t rank = 0; rank < ranks; rank++) {
-		struct collet_shape shape =
-			collet_shape_of(program->collective, rank, like->size, like->root, (uint64_t)COUNT);
-		shape.host_count = like->host_count;
-		shape.host_first = like->host_first;
-		shape.order = like->order;
-		const uint32_t parts = collet_program_part_count(program, &shape);
-		for (uint32_t part = 0; part < parts; part++) {
-			const uint64_t steps = program->step_count(&shape, part);
-			for (uint64_t s = 0; s < steps; s++) {
-				const struct collet_step step = program->step(&shape, part, s);
-				sent += network_ratio(&shape, &step, true, ranks);
-				received += network_ratio(&shape, &step, false, ranks);
-			}
-		}
-	}
-	return sent > received ? sent : received;
+	struct network_walk walk = { .ranks = ranks };
+	struct collet_shape shape = collet_shape_of(program->collective, 0, like->size, like->root, work_count);
+	shape.host_count = like->host_count;
+	shape.host_first = like->host_first;
+	shape.host_most = like->host_most;
+	shape.host_least = like->host_least;
+	shape.order = like->order;
+	collet_sample_steps(program, &shape, ranks, add_network_step, &walk);
+	return fmax(walk.sent, walk.received);
 }
 
 double collet_total_work_cost(const struct collet_total_work *work, uint64_t count, size_t element_bytes,

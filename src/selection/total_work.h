@@ -6,11 +6,10 @@
 
 #include "collectives/program.h"
 
-/* Limits of the ranks that are walked, to keep the creation of a communicator short. */
-enum { COLLET_TOTAL_WORK_RANKS = 128, COLLET_TOTAL_WORK_CLASSES = 16, COLLET_TOTAL_WORK_NETWORK_RANKS = 256 };
+enum { COLLET_TOTAL_WORK_CLASSES = 16 };
 
 /* The work of one program in one world size. Lengths are ratios to the call's element count, so it holds for calls of
- * any size. */
+ * any size. Sampled (sampled_steps.h) in large worlds. */
 struct collet_total_work {
 	uint32_t class_count;
 	struct {
@@ -22,13 +21,13 @@ struct collet_total_work {
 	double waiting_steps;
 };
 
-/* Walks the programs of all ranks. size: at most COLLET_TOTAL_WORK_RANKS. */
+/* Walks the programs of all ranks, or of a sample of them. */
 void collet_total_work_count(
 	struct collet_total_work *work, const struct collet_program *program, uint32_t size, uint32_t root);
 
 /* Returns how many elements cross the link of the first host, which is the root's, as a ratio to the call's count. The
- * busier direction counts. Walks the programs of the host's ranks; `ranks` is their number. like: a shape of that
- * world, of at most COLLET_TOTAL_WORK_NETWORK_RANKS. */
+ * busier direction counts. Walks the programs of the host's ranks, or of a sample; `ranks` is their number. like: a
+ * shape of that world. */
 double collet_network_ratio(
 	const struct collet_program *program, const struct collet_shape *like, uint32_t ranks);
 

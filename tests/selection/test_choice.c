@@ -417,7 +417,7 @@ static void measured_factors_are_borrowed_when_oversubscribed(void **state)
 		{"the world itself", 8, 2, 8, true},
 		{"more ranks a core", 64, 2, 8, true},
 		{"fewer ranks a core", 5, 2, 8, true},
-		{"so many that they are not counted together", COLLET_TOTAL_WORK_RANKS + 2, 2, 8, false},
+		{"very many", 1000, 2, 8, true},
 		{"other cores", 16, 4, 8, false},
 		{"a core each", 2, 2, 8, false},
 		{"measured with a core each", 8, 2, 2, false},

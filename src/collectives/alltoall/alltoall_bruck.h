@@ -54,6 +54,19 @@ COLLET_PURE static inline uint64_t alltoall_bruck_step_count(const struct collet
 	return steps;
 }
 
+/* Returns the first step from `index` on that sends or receives, or the step count. */
+COLLET_PURE static inline uint64_t alltoall_bruck_next_message(const struct collet_shape *shape, uint64_t index)
+{
+	uint64_t first = 2; /* of the round */
+	for (uint32_t round = 0; round < collet_log2_ceil(shape->size); round++) {
+		const uint64_t runs = bruck_runs(shape->size, round), send = first + runs;
+		if (index <= send + 1)
+			return index > send ? index : send;
+		first += 2 + 2 * runs;
+	}
+	return first + shape->size;
+}
+
 /* Returns step `index` of a round. */
 COLLET_PURE static inline struct collet_step bruck_round_step(
 	const struct collet_shape *shape, uint32_t round, uint64_t index)
