@@ -205,11 +205,26 @@ static double network_time(const struct collet_program *program, const struct co
 	return *counts * (double)shape->count * (double)element_bytes * inputs->network_byte_ns * 1e-9;
 }
 
-/* Combines a program's own time with its network time. Segmented programs keep the link busy all the time; others leave
- * it idle while they do the rest. */
-static double with_network_time(const struct collet_program *program, double alone, double link)
+/* Returns the time of a program whose bytes occupy its host's link for a time of `link`. alone: by its formula, which
+ * has the time of one rank's bytes between hosts. The link's time replaces that if it is longer. Segmented programs
+ * move bytes all the time but for latencies and overheads; others also reduce, and move bytes inside hosts, before or
+ * after. */
+static double with_network_time(const struct collet_program *program, const struct collet_shape *shape,
+	size_t element_bytes, const struct cost_models *models, struct collet_segmentation segmentation, double alone,
+	double link)
 {
-	return program->segmented ? fmax(alone, link) : alone + link;
+	if (link <= 0)
+		return alone;
+	if (program->segmented) {
+		struct collet_shape empty = *shape;
+		empty.count = 0;
+		return fmax(alone, link + program->cost(&empty, element_bytes, segmentation.segment_bytes,
+						  &models->model));
+	}
+	struct collet_cost_model free_bytes = models->model;
+	memset(free_bytes.beta_s, 0, sizeof(free_bytes.beta_s));
+	const double rest = program->cost(shape, element_bytes, segmentation.segment_bytes, &free_bytes);
+	return rest + fmax(alone - rest, link);
 }
 
 /* Returns the cheapest segment size for this program by its formula: the largest of those that cost hardly more. */
@@ -292,10 +307,11 @@ static struct collet_choice_row cheapest_row(enum collet_collective collective, 
 		struct collet_segmentation segmentation;
 		bool measured;
 		const double alone = best_segmentation(programs[i], &shape, ELEMENT_BYTES, inputs, &models, cache,
-					     &segmentation, &measured) *
-				     factor_of(inputs, programs[i], bytes);
-		const double cost = with_network_time(
-			programs[i], alone, network_time(programs[i], &shape, ELEMENT_BYTES, inputs, cache));
+			&segmentation, &measured);
+		const double link = network_time(programs[i], &shape, ELEMENT_BYTES, inputs, cache);
+		const double cost =
+			factor_of(inputs, programs[i], bytes) *
+			with_network_time(programs[i], &shape, ELEMENT_BYTES, &models, segmentation, alone, link);
 		if (found &&
 			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * gain)))
 			continue;
@@ -417,9 +433,10 @@ double collet_choice_cost(const struct collet_choice_inputs *inputs, const struc
 	struct cost_models models;
 	set_cost_models(&models, inputs, bytes);
 	struct work_cache cache = {0};
-	const double alone = program_cost(program, &common, element_bytes, inputs, &models, segmentation, NULL) *
-			     factor_of(inputs, program, bytes);
-	return with_network_time(program, alone, network_time(program, &common, element_bytes, inputs, &cache));
+	const double link = network_time(program, &common, element_bytes, inputs, &cache);
+	const double alone = program_cost(program, &common, element_bytes, inputs, &models, segmentation, NULL);
+	return factor_of(inputs, program, bytes) *
+	       with_network_time(program, &common, element_bytes, &models, segmentation, alone, link);
 }
 
 double collet_choice_cost_inter_host(const struct collet_choice_inputs *inputs, const struct collet_program *program,
@@ -432,7 +449,7 @@ double collet_choice_cost_inter_host(const struct collet_choice_inputs *inputs, 
 	/* The part inside hosts costs nothing here. */
 	models.local = (struct collet_cost_model){ 0 };
 	struct work_cache cache = {0};
-	return with_network_time(program,
-		program_cost(program, &common, element_bytes, inputs, &models, segmentation, NULL),
-		network_time(program, &common, element_bytes, inputs, &cache));
+	const double link = network_time(program, &common, element_bytes, inputs, &cache);
+	const double alone = program_cost(program, &common, element_bytes, inputs, &models, segmentation, NULL);
+	return with_network_time(program, &common, element_bytes, &models, segmentation, alone, link);
 }

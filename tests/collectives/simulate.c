@@ -6,26 +6,35 @@
 #include "collectives/cost.h"
 #include "collectives/host_groups.h"
 
-enum { WINDOW = COLLET_LOOKAHEAD + 1, PARTS = 8, SPANS = 8 };
+/* Ended items are kept as long as a later one in the window may depend on them. */
+enum { WINDOW = COLLET_LOOKAHEAD + 1, KEPT = 2 * WINDOW, PARTS = 8, SPANS = 8 };
 
 struct area {
 	enum collet_buffer buffer;
 	uint64_t first, end;
 };
 
+/* The ranks that an item sends to or receives from. */
+struct contacts {
+	uint32_t peers[SPANS], count;
+	bool are_many; /* more than these */
+};
+
 struct item {
 	struct walk_item what;
+	struct contacts senders, receivers;
 	bool done;
-	double finished;
+	double opened;   /* when it was issued: the last item that must have ended before had ended */
+	double finished, all_finished; /* this one; it and all before it */
 	struct area reads[SPANS], writes[SPANS];
 	uint32_t read_count, write_count;
 };
 
 struct stream {
 	struct walk walk;
-	struct item window[WINDOW];
+	struct item window[KEPT];
 	uint64_t oldest, issued;
-	double window_open; /* when everything before the window had ended */
+	double all_finished; /* when everything before the oldest had ended */
 	bool exhausted;
 };
 
@@ -33,6 +42,15 @@ struct stream {
 struct message_sequence {
 	double *arrivals;
 	uint64_t taken, sent, capacity;
+};
+
+/* The item that a rank can begin first. */
+struct next {
+	bool exists;
+	uint32_t part;
+	uint64_t index;
+	double when;            /* its operands are there */
+	double start;           /* and its send port is free */
 };
 
 struct simulation {
@@ -44,8 +62,11 @@ struct simulation {
 	struct stream *streams; /* rank * PARTS + part */
 	struct message_sequence *sequences; /* (part * size + from) * size + to */
 	double *out_free, *in_free;
-	double *link_free;      /* by host: its ranks share the link to other hosts */
+	double *link_free;      /* by host: when the link that its ranks share will have sent all so far */
+	double now;             /* when the item that is being executed starts */
 	struct walk_move *moves;
+	struct next *next;      /* by rank */
+	bool *is_stale;         /* its next item is to be found again */
 	double end;
 };
 
@@ -100,17 +121,41 @@ static void add_area(struct area *areas, uint32_t *count, const struct collet_bu
 	areas[(*count)++] = area;
 }
 
+static void note_contacts(struct simulation *sim, struct contacts *contacts, uint32_t moves, uint32_t rank)
+{
+	for (uint32_t i = 0; i < moves && !contacts->are_many; i++) {
+		if (sim->moves[i].peer == rank)
+			continue;
+		contacts->are_many = contacts->count == SPANS;
+		if (!contacts->are_many)
+			contacts->peers[contacts->count++] = sim->moves[i].peer;
+	}
+}
+
+static bool have_common(const struct contacts *a, const struct contacts *b)
+{
+	if (a->are_many || b->are_many)
+		return a->count > 0 && b->count > 0;
+	for (uint32_t i = 0; i < a->count; i++)
+		for (uint32_t j = 0; j < b->count; j++)
+			if (a->peers[i] == b->peers[j])
+				return true;
+	return false;
+}
+
 static void note_areas(struct simulation *sim, struct item *item, uint32_t rank)
 {
 	item->read_count = item->write_count = 0;
 	const bool per_peer = item->what.step.is_per_peer;
 	uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
+	note_contacts(sim, &item->senders, count, rank);
 	for (uint32_t i = 0; i < count; i++)
 		if (sim->moves[i].has_local)
 			add_area(per_peer ? item->writes : item->reads,
 				per_peer ? &item->write_count : &item->read_count, &sim->moves[i].local,
 				sim->moves[i].length);
 	count = moves_of(sim, item, WALK_DESTINATIONS, rank);
+	note_contacts(sim, &item->receivers, count, rank);
 	for (uint32_t i = 0; i < count; i++)
 		if (sim->moves[i].has_local)
 			add_area(per_peer ? item->reads : item->writes,
@@ -130,9 +175,13 @@ static bool touch(const struct area *a, uint32_t a_count, const struct area *b, 
 /* Finds when earlier items allow an item to go on. Returns false if one of them has not ended. */
 static bool let(const struct stream *s, uint64_t index, double *when)
 {
-	const struct item *item = &s->window[index % WINDOW];
-	for (uint64_t i = s->oldest; i < index; i++) {
-		const struct item *earlier = &s->window[i % WINDOW];
+	const struct item *item = &s->window[index % KEPT];
+	for (uint64_t i = index < WINDOW ? 0 : index - WINDOW + 1; i < index; i++) {
+		const struct item *earlier = &s->window[i % KEPT];
+		/* Messages between two ranks never change order. */
+		if (!earlier->done && (have_common(&item->senders, &earlier->senders) ||
+					      have_common(&item->receivers, &earlier->receivers)))
+			return false;
 		if (!touch(item->reads, item->read_count, earlier->writes, earlier->write_count) &&
 			!touch(item->writes, item->write_count, earlier->reads, earlier->read_count) &&
 			!touch(item->writes, item->write_count, earlier->writes, earlier->write_count))
@@ -196,18 +245,22 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 			continue;
 		struct message_sequence *sequence = sequence_at(sim, part, rank, sim->moves[i].peer);
 		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
-		double set_out = later(when, sim->out_free[rank]);
 		double *link = link_between(sim, rank, sim->moves[i].peer);
-		set_out = link ? later(set_out, *link) : set_out;
-		sim->out_free[rank] = set_out + port_for(sim, item, i, model);
-		if (link)
-			*link = sim->out_free[rank];
+		const double port = port_for(sim, item, i, model);
+		const double transfer =
+			collet_cost_transfer(model, (double)(sim->moves[i].length * sim->element_bytes));
+		sim->out_free[rank] = later(when, sim->out_free[rank]) + port;
+		if (link) { /* its ranks' overheads overlap; only bytes occupy it */
+			*link = later(*link, sim->now) + transfer;
+			sim->out_free[rank] = later(sim->out_free[rank], *link);
+		}
 		item->finished = sim->out_free[rank];
 		if (sequence->sent == sequence->capacity) {
 			sequence->capacity = sequence->capacity ? 2 * sequence->capacity : 8;
 			sequence->arrivals =
 				must(realloc(sequence->arrivals, sequence->capacity * sizeof *sequence->arrivals));
 		}
+		sim->is_stale[sim->moves[i].peer] = true;
 		sequence->arrivals[sequence->sent++] = sim->out_free[rank] + model->alpha_s;
 	}
 }
@@ -216,8 +269,8 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 static bool is_ready(
 	struct simulation *sim, const struct stream *s, uint64_t index, uint32_t rank, uint32_t part, double *when)
 {
-	const struct item *item = &s->window[index % WINDOW];
-	*when = s->window_open;
+	const struct item *item = &s->window[index % KEPT];
+	*when = item->opened;
 	if (item->done || !let(s, index, when))
 		return false;
 	const uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
@@ -233,8 +286,8 @@ static bool is_ready(
 
 static void do_item(struct simulation *sim, struct stream *s, uint64_t index, uint32_t rank, uint32_t part)
 {
-	struct item *item = &s->window[index % WINDOW];
-	double when = s->window_open;
+	struct item *item = &s->window[index % KEPT];
+	double when = item->opened;
 	uint32_t operands;
 	if (!let(s, index, &when) || !receive(sim, item, rank, part, &when, &operands))
 		abort();
@@ -252,13 +305,15 @@ static void do_item(struct simulation *sim, struct stream *s, uint64_t index, ui
 
 static void issue(struct simulation *sim, struct stream *s, uint32_t rank)
 {
-	while (s->oldest < s->issued && s->window[s->oldest % WINDOW].done) {
-		s->window_open = later(s->window_open, s->window[s->oldest % WINDOW].finished);
-		s->oldest++;
+	while (s->oldest < s->issued && s->window[s->oldest % KEPT].done) {
+		struct item *item = &s->window[s->oldest++ % KEPT];
+		item->all_finished = s->all_finished = later(s->all_finished, item->finished);
 	}
 	while (!s->exhausted && s->issued - s->oldest < WINDOW) {
-		struct item *item = &s->window[s->issued % WINDOW];
+		struct item *item = &s->window[s->issued % KEPT];
 		memset(item, 0, sizeof *item);
+		if (s->issued >= WINDOW)
+			item->opened = s->window[(s->issued - WINDOW) % KEPT].all_finished;
 		s->exhausted = !walk_next(&s->walk, &item->what);
 		if (s->exhausted)
 			break;
@@ -267,43 +322,51 @@ static void issue(struct simulation *sim, struct stream *s, uint32_t rank)
 	}
 }
 
-/* Executes, of all items of a rank that are possible in any part, the one that can begin first. */
-static bool advance(struct simulation *sim, uint32_t rank, uint32_t parts)
+/* Finds, of all items of a rank that are possible in any part, the one that can begin first. */
+static void find_next(struct simulation *sim, uint32_t rank, uint32_t parts)
 {
-	bool any = false;
-	for (;;) {
-		struct stream *first = NULL;
-		uint32_t first_part = 0;
-		uint64_t first_index = 0;
-		double least = 0;
-		for (uint32_t part = 0; part < parts; part++) {
-			struct stream *s = &sim->streams[rank * PARTS + part];
-			issue(sim, s, rank);
-			for (uint64_t i = s->oldest; i < s->issued; i++) {
-				double when;
-				if (!is_ready(sim, s, i, rank, part, &when) || (first && when >= least))
-					continue;
-				first = s;
-				first_part = part;
-				first_index = i;
-				least = when;
-			}
+	struct next *next = &sim->next[rank];
+	*next = (struct next){ .exists = false };
+	for (uint32_t part = 0; part < parts; part++) {
+		struct stream *s = &sim->streams[rank * PARTS + part];
+		issue(sim, s, rank);
+		for (uint64_t i = s->oldest; i < s->issued; i++) {
+			double when;
+			if (!is_ready(sim, s, i, rank, part, &when))
+				continue;
+			if (next->exists && when >= next->when)
+				continue;
+			const double port_free = s->window[i % KEPT].receivers.count > 0 ? sim->out_free[rank] : 0;
+			*next = (struct next){ .exists = true,
+				.part = part,
+				.index = i,
+				.when = when,
+				.start = later(when, port_free) };
 		}
-		if (!first)
-			return any;
-		do_item(sim, first, first_index, rank, first_part);
-		any = true;
 	}
 }
 
+/* Executes the items of all ranks in the order in which they start, since ranks share links. */
 static void run(struct simulation *sim, uint32_t parts)
 {
 	const uint32_t size = sim->shapes[0].size;
-	bool any = true;
-	while (any) {
-		any = false;
-		for (uint32_t rank = 0; rank < size; rank++)
-			any |= advance(sim, rank, parts);
+	memset(sim->is_stale, true, size);
+	for (;;) {
+		uint32_t first = size;
+		for (uint32_t rank = 0; rank < size; rank++) {
+			if (sim->is_stale[rank])
+				find_next(sim, rank, parts);
+			sim->is_stale[rank] = false;
+			if (sim->next[rank].exists &&
+				(first == size || sim->next[rank].start < sim->next[first].start))
+				first = rank;
+		}
+		if (first == size)
+			break;
+		const struct next *next = &sim->next[first];
+		sim->now = next->start;
+		do_item(sim, &sim->streams[first * PARTS + next->part], next->index, first, next->part);
+		sim->is_stale[first] = true;
 	}
 	for (uint32_t i = 0; i < size * PARTS; i++)
 		if (sim->streams[i].walk.program &&
@@ -325,6 +388,8 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	sim.out_free = must(calloc(size, sizeof *sim.out_free));
 	sim.in_free = must(calloc(size, sizeof *sim.in_free));
 	sim.link_free = must(calloc(size, sizeof *sim.link_free));
+	sim.next = must(calloc(size, sizeof *sim.next));
+	sim.is_stale = must(calloc(size, sizeof *sim.is_stale));
 	sim.moves = must(calloc(2 * (size_t)size + 4, sizeof *sim.moves));
 	for (uint32_t rank = 0; rank < size; rank++) {
 		sim.shapes[rank] = *shape;
@@ -341,6 +406,8 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	free(sim.out_free);
 	free(sim.in_free);
 	free(sim.link_free);
+	free(sim.next);
+	free(sim.is_stale);
 	free(sim.moves);
 	return sim.end;
 }

@@ -191,15 +191,15 @@ static void faster_links_are_chosen_for(void **state)
 	} rows[] = {
 		{COLLET_ALLREDUCE, 4 << 20, 0, "halves"},
 		{COLLET_ALLREDUCE, 4 << 20, 1000, "halves"},
-		{COLLET_ALLREDUCE, 4 << 20, 10000, "hierarchical_ring"},
-		{COLLET_ALLREDUCE, 4 << 20, 100000, "two_shot"},
+		{COLLET_ALLREDUCE, 4 << 20, 10000, "halves"},
+		{COLLET_ALLREDUCE, 4 << 20, 100000, "hierarchical_ring"},
 		{COLLET_ALLGATHER, 64 << 10, 1000, "hierarchical"},
 		{COLLET_ALLGATHER, 64 << 10, 25000, "ring"},
 		{COLLET_ALLGATHER, 64 << 10, 100000, "direct"},
 		{COLLET_REDUCE_SCATTER, 64 << 10, 1000, "hierarchical"},
 		{COLLET_REDUCE_SCATTER, 64 << 10, 10000, "ring"},
 		{COLLET_BROADCAST, 1 << 20, 10000, "hierarchical"},
-		{COLLET_BROADCAST, 1 << 20, 25000, "scatter_allgather"},
+		{COLLET_BROADCAST, 1 << 20, 25000, "chain"},
 	};
 	struct collet_choice_inputs inputs = inputs_of_two_hosts();
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -55,7 +55,8 @@ COLLET_PURE static inline double allgather_bruck_cost(const struct collet_shape 
 	for (uint32_t hops = 1; hops < shape->size; hops *= 2) {
 		const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, 0, model);
+			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, 0,
+			collet_cost_over(shape, hops, model));
 		if (blocks > 1) /* some rank's range wraps around */
 			cost += model->overhead_s;
 	}

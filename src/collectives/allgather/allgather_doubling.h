@@ -53,7 +53,8 @@ COLLET_PURE static inline double allgather_doubling_cost(const struct collet_sha
 	double cost = 0;
 	for (uint32_t size = shape->size; size > 1; size = (size + 1) / 2)
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), segment_bytes, 1, 0, model);
+			1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), segment_bytes, 1, 0,
+			collet_cost_bisected(shape, size, model));
 	return cost;
 }
 

@@ -39,7 +39,8 @@ COLLET_PURE static inline double allgather_ring_cost(const struct collet_shape *
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double block = collet_cost_blocks(shape, 1, element_bytes), rounds = shape->size - 1;
-	return rounds * (collet_cost_latency(model) + collet_cost_port(1, block, segment_bytes, model));
+	return collet_cost_latencies(shape, rounds, false, model) +
+	       collet_cost_port(rounds, block, segment_bytes, model);
 }
 
 #endif

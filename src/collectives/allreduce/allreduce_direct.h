@@ -35,9 +35,10 @@ COLLET_PURE static inline double allreduce_direct_cost(const struct collet_shape
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
+	const struct collet_cost_model mean = collet_cost_to_all(shape, model);
 	if (shape->size == 1)
 		return 0;
-	return collet_cost_pipeline(1, bytes, segment_bytes, shape->size - 1, model->gamma_s, model);
+	return collet_cost_pipeline(1, bytes, segment_bytes, shape->size - 1, model->gamma_s, &mean);
 }
 
 #endif

@@ -107,8 +107,8 @@ COLLET_PURE static inline double allreduce_double_tree_cost(const struct collet_
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double half = collet_cost_chunk(shape, 2, element_bytes), depth = collet_log2_ceil(shape->size);
-	return collet_cost_pipeline(depth, half, segment_bytes, 2, model->gamma_s, model) +
-	       collet_cost_pipeline(depth, half, segment_bytes, 2, 0, model);
+	return collet_cost_path(shape, depth, true, half, segment_bytes, 2, model->gamma_s, model) +
+	       collet_cost_path(shape, depth, true, half, segment_bytes, 2, 0, model);
 }
 
 #endif

@@ -49,8 +49,13 @@ COLLET_PURE static inline double allreduce_doubling_cost(const struct collet_sha
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	const uint32_t rounds = collet_log2_floor(shape->size);
 	const bool has_extra = shape->size > (uint32_t)1 << rounds;
-	return (rounds + has_extra) * collet_cost_pipeline(1, bytes, segment_bytes, 1, model->gamma_s, model) +
-	       has_extra * collet_cost_pipeline(1, bytes, segment_bytes, 1, 0, model);
+	double cost = 0;
+	for (uint32_t i = 0; i < rounds; i++)
+		cost += collet_cost_pipeline(1, bytes, segment_bytes, 1, model->gamma_s,
+			collet_cost_across(shape, (uint64_t)1 << i, model));
+	const struct collet_cost_model *near = collet_cost_alignment(shape) > 1 ? collet_cost_local(model) : model;
+	return cost + has_extra * (collet_cost_pipeline(1, bytes, segment_bytes, 1, model->gamma_s, near) +
+					  collet_cost_pipeline(1, bytes, segment_bytes, 1, 0, near));
 }
 
 #endif

@@ -55,11 +55,14 @@ COLLET_PURE static inline double allreduce_halves_cost(const struct collet_shape
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes),
 		     fan = (double)(shape->size - shape->size / 2 - 1);
 	const double segments = collet_cost_segments(bytes, segment_bytes);
-	const double message = collet_cost_port(1, bytes, segment_bytes, model) / segments;
+	const struct collet_cost_model in_half = collet_cost_in_half(shape, fan, model);
+	const double message = collet_cost_port(1, bytes, segment_bytes, &in_half) / segments;
+	const double across = collet_cost_port(1, bytes, segment_bytes, model) / segments;
 	const double work = model->gamma_s * bytes / segments;
 	/* A first rank is limited by its receive port or by its send port. */
-	const double in = (fan + 1) * (message + work), out = (fan + 1) * message;
-	return 3 * collet_cost_latency(model) + in + out + (segments - 1) * (in > out ? in : out);
+	const double in = fan * (message + work) + across + work, out = fan * message + across;
+	return collet_cost_latency(model) + 2 * collet_cost_latency(&in_half) + in + out +
+	       (segments - 1) * (in > out ? in : out);
 }
 
 #endif

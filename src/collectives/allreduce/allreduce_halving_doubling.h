@@ -147,24 +147,30 @@ COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
 }
 
 /* Returns the cost for `size` ranks with this many bytes each. */
-COLLET_PURE static inline double halving_doubling_cost(
-	uint32_t size, double bytes, size_t segment_bytes, const struct collet_cost_model *model)
+/* aligned: hosts start at multiples of it. If ranks are no power of two, neighbours join first. */
+COLLET_PURE static inline double halving_doubling_cost(uint32_t size, double bytes, size_t segment_bytes,
+	uint32_t aligned, const struct collet_cost_model *model)
 {
+	const struct collet_cost_model *near = aligned > 1 ? collet_cost_local(model) : model;
 	const uint32_t rounds = collet_log2_floor(size);
+	const uint32_t far = size == (uint32_t)1 << rounds ? aligned : aligned / 2;
 	double cost = 0, half = bytes / 2;
 	if (size > (uint32_t)1 << rounds)
-		cost += collet_cost_pipeline(1, bytes, segment_bytes, 1, model->gamma_s, model) +
-			collet_cost_pipeline(1, bytes, segment_bytes, 1, 0, model);
-	for (uint32_t i = 0; i < rounds; i++, half /= 2)
-		cost += collet_cost_pipeline(1, half, segment_bytes, 1, model->gamma_s, model) +
-			collet_cost_pipeline(1, half, segment_bytes, 1, 0, model);
+		cost += collet_cost_pipeline(1, bytes, segment_bytes, 1, model->gamma_s, near) +
+			collet_cost_pipeline(1, bytes, segment_bytes, 1, 0, near);
+	for (uint32_t i = 0; i < rounds; i++, half /= 2) {
+		const struct collet_cost_model *here = (uint64_t)1 << i < far ? near : model;
+		cost += collet_cost_pipeline(1, half, segment_bytes, 1, model->gamma_s, here) +
+			collet_cost_pipeline(1, half, segment_bytes, 1, 0, here);
+	}
 	return cost;
 }
 
 COLLET_PURE static inline double allreduce_halving_doubling_cost(const struct collet_shape *shape, size_t element_bytes,
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
-	return halving_doubling_cost(shape->size, collet_cost_chunk(shape, 1, element_bytes), segment_bytes, model);
+	return halving_doubling_cost(shape->size, collet_cost_chunk(shape, 1, element_bytes), segment_bytes,
+		collet_cost_alignment(shape), model);
 }
 
 #endif

@@ -127,7 +127,7 @@ COLLET_PURE static inline double allreduce_hierarchical_cost(const struct collet
 	const uint32_t local = collet_host_group_max_size(shape);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	return collet_cost_binomial(local, bytes, segment_bytes, true, in_host) +
-	       halving_doubling_cost(collet_host_group_count(shape), bytes, segment_bytes, model) +
+	       halving_doubling_cost(collet_host_group_count(shape), bytes, segment_bytes, 1, model) +
 	       collet_cost_binomial(local, bytes, segment_bytes, false, in_host);
 }
 

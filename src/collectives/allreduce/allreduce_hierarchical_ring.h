@@ -6,8 +6,8 @@
  * Each host sends and receives 2(h-1)/h m bytes over the network. A ring over all n ranks sends 2(n-1)/n m through each
  * host's link. There are 2(h-1) latencies over the network instead of 2(n-1).
  *
- * Cost (h hosts with g leaders of g ranks, c = m / (g h)): 2(h-1) (alpha + g c beta) between hosts, since leaders share
- * their host's link; inside, 2 h (g-1) c beta and (h g - 1) c gamma.
+ * Cost (h hosts with g leaders of g ranks, c = m / (g h)): 2(h-1) (alpha + c beta) between hosts; inside, 2 h (g-1) c
+ * beta and (h g - 1) c gamma. Leaders share their host's link (total_work.h).
  * Use: large messages of several hosts with several ranks each.
  * Source: Cho, Finkler, Serrano, Kung, Hunter, "BlueConnect: decomposing all-reduce for deep learning on heterogeneous
  * network hierarchy" (2019), with direct exchanges inside. */
@@ -116,7 +116,7 @@ COLLET_PURE static inline double allreduce_hierarchical_ring_cost(const struct c
 	const double chunk = collet_cost_chunk(shape, leaders * collet_host_group_count(shape), element_bytes);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const double between = 2 * (hosts - 1) *
-			       (collet_cost_latency(model) + collet_cost_port(leaders, chunk, segment_bytes, model));
+			       (collet_cost_latency(model) + collet_cost_port(1, chunk, segment_bytes, model));
 	/* A leader receives the elements of all ranks and broadcasts the finished ones. */
 	const double inside =
 		local == 0 ? 0

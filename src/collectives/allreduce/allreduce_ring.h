@@ -55,8 +55,8 @@ COLLET_PURE static inline double allreduce_ring_cost(const struct collet_shape *
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), rounds = shape->size - 1;
-	return rounds * (2 * collet_cost_latency(model) + 2 * collet_cost_port(1, chunk, segment_bytes, model) +
-				chunk * model->gamma_s);
+	return 2 * collet_cost_latencies(shape, rounds, false, model) +
+	       rounds * (2 * collet_cost_port(1, chunk, segment_bytes, model) + chunk * model->gamma_s);
 }
 
 #endif

@@ -51,8 +51,8 @@ COLLET_PURE static inline double allreduce_tree_cost(const struct collet_shape *
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
-	return collet_cost_binomial(shape->size, bytes, segment_bytes, true, model) +
-	       collet_cost_binomial(shape->size, bytes, segment_bytes, false, model);
+	return collet_cost_tree(shape, bytes, segment_bytes, true, model) +
+	       collet_cost_tree(shape, bytes, segment_bytes, false, model);
 }
 
 #endif

@@ -125,7 +125,7 @@ COLLET_PURE static inline double alltoall_bruck_cost(const struct collet_shape *
 	for (uint32_t round = 0; round < collet_log2_ceil(shape->size); round++)
 		cost += collet_cost_pipeline(1,
 			collet_cost_blocks(shape, (double)bruck_places(shape->size, round), element_bytes),
-			segment_bytes, 1, 0, model);
+			segment_bytes, 1, 0, collet_cost_over(shape, (uint64_t)1 << round, model));
 	return cost;
 }
 

@@ -2,8 +2,8 @@
  * once, and every rank has a partner in every round (in some rounds itself). In place, a block arrives exactly where
  * the outgoing one is. A rank needs to know no counts but its own.
  *
- * Cost (n ranks, blocks of b bytes): (n-1) (alpha/2 + b beta). The least bytes; by look-ahead, an executor overlaps two
- * rounds.
+ * Cost (n ranks, blocks of b bytes): (n-1) (alpha/5 + b beta). The least bytes; an executor looks ahead, so that few
+ * rounds wait.
  * Use: large blocks, and v-forms.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); the
  * pairing: round-robin tournaments. */
@@ -47,8 +47,10 @@ COLLET_PURE static inline double alltoall_pairwise_cost(const struct collet_shap
 	const double rounds = shape->size - 1;
 	if (shape->size == 1)
 		return 0;
-	return (rounds > 1 ? rounds / 2 : 1) * collet_cost_latency(model) +
-	       collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), segment_bytes, model);
+	const struct collet_cost_model mean = collet_cost_to_all(shape, model);
+	const double waits = rounds / (COLLET_LOOKAHEAD + 1);
+	return (waits > 1 ? waits : 1) * collet_cost_latency(&mean) +
+	       collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), segment_bytes, &mean);
 }
 
 #endif

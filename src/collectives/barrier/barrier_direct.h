@@ -32,7 +32,8 @@ COLLET_PURE static inline double barrier_direct_cost(const struct collet_shape *
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	(void)element_bytes;
-	return shape->size == 1 ? 0 : collet_cost_pipeline(1, 0, segment_bytes, shape->size - 1, 0, model);
+	const struct collet_cost_model mean = collet_cost_to_all(shape, model);
+	return shape->size == 1 ? 0 : collet_cost_pipeline(1, 0, segment_bytes, shape->size - 1, 0, &mean);
 }
 
 #endif

@@ -49,8 +49,7 @@ COLLET_PURE static inline double barrier_dissemination_cost(const struct collet_
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	(void)element_bytes;
-	(void)segment_bytes;
-	return collet_log2_ceil(shape->size) * (model->alpha_s + model->overhead_s);
+	return collet_cost_path(shape, collet_log2_ceil(shape->size), true, 0, segment_bytes, 1, 0, model);
 }
 
 #endif

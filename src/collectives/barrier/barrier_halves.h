@@ -59,7 +59,9 @@ COLLET_PURE static inline double barrier_halves_cost(const struct collet_shape *
 {
 	(void)element_bytes;
 	const double fan = (double)(shape->size - shape->size / 2 - 1);
-	return 3 * collet_cost_latency(model) + 2 * collet_cost_port(fan + 1, 0, segment_bytes, model);
+	const struct collet_cost_model in_half = collet_cost_in_half(shape, fan, model);
+	return 2 * collet_cost_latency(&in_half) + 2 * collet_cost_port(fan, 0, segment_bytes, &in_half) +
+	       collet_cost_latency(model) + 2 * collet_cost_port(1, 0, segment_bytes, model);
 }
 
 #endif

@@ -38,7 +38,9 @@ COLLET_PURE static inline double broadcast_chain_cost(const struct collet_shape 
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
-	return shape->size == 1 ? 0 : collet_cost_pipeline(shape->size - 1, bytes, segment_bytes, 1, 0, model);
+	return shape->size == 1
+		       ? 0
+		       : collet_cost_path(shape, shape->size - 1, false, bytes, segment_bytes, 1, 0, model);
 }
 
 #endif

@@ -33,7 +33,8 @@ COLLET_PURE static inline double broadcast_direct_cost(const struct collet_shape
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
-	return shape->size == 1 ? 0 : collet_cost_pipeline(1, bytes, segment_bytes, shape->size - 1, 0, model);
+	const struct collet_cost_model mean = collet_cost_to_all(shape, model);
+	return shape->size == 1 ? 0 : collet_cost_pipeline(1, bytes, segment_bytes, shape->size - 1, 0, &mean);
 }
 
 #endif

@@ -58,8 +58,10 @@ COLLET_PURE static inline double broadcast_scatter_allgather_cost(const struct c
 		return 0;
 	const double chunk = collet_cost_chunk(shape, shape->size - 1, element_bytes);
 	const double port = collet_cost_port(1, chunk, segment_bytes, model);
-	return ring * (collet_cost_latency(model) + port) +
-	       (ring - 1) * port / collet_cost_segments(chunk, segment_bytes);
+	/* The root sends the first pass of all chunks before the second of any (step.h). */
+	const double passes = collet_cost_segments(chunk, segment_bytes) / (COLLET_LOOKAHEAD - 1);
+	return collet_cost_latencies(shape, ring, false, model) + ring * port +
+	       (ring - 1) * port / (passes > 1 ? passes : 1);
 }
 
 #endif

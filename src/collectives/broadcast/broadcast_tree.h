@@ -41,8 +41,7 @@ COLLET_PURE static inline struct collet_step broadcast_tree_step(
 COLLET_PURE static inline double broadcast_tree_cost(const struct collet_shape *shape, size_t element_bytes,
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
-	return collet_cost_binomial(
-		shape->size, collet_cost_chunk(shape, 1, element_bytes), segment_bytes, false, model);
+	return collet_cost_tree(shape, collet_cost_chunk(shape, 1, element_bytes), segment_bytes, false, model);
 }
 
 #endif

@@ -42,7 +42,8 @@ COLLET_PURE static inline double reduce_chain_cost(const struct collet_shape *sh
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	return shape->size == 1 ? 0
-				: collet_cost_pipeline(shape->size - 1, bytes, segment_bytes, 1, model->gamma_s, model);
+				: collet_cost_path(shape, shape->size - 1, false, bytes, segment_bytes, 1,
+					  model->gamma_s, model);
 }
 
 #endif

@@ -40,7 +40,8 @@ COLLET_PURE static inline double reduce_scatter_gather_cost(const struct collet_
 	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), others = shape->size - 1;
 	if (shape->size == 1)
 		return 0;
-	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(others, chunk, segment_bytes, model) +
+	const struct collet_cost_model mean = collet_cost_to_all(shape, model);
+	return 2 * collet_cost_latency(&mean) + 2 * collet_cost_port(others, chunk, segment_bytes, &mean) +
 	       others * chunk * model->gamma_s;
 }
 

@@ -43,8 +43,8 @@ COLLET_PURE static inline double reduce_tree_cost(const struct collet_shape *sha
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	const uint32_t levels = collet_tree_levels(shape->size, shape->root);
 	return levels == 0 ? 0
-			   : collet_cost_pipeline(
-				     levels, bytes, segment_bytes, shape->size > 3 ? 2 : 1, model->gamma_s, model);
+			   : collet_cost_path(shape, levels, true, bytes, segment_bytes, shape->size > 3 ? 2 : 1,
+				     model->gamma_s, model);
 }
 
 #endif

@@ -76,7 +76,8 @@ COLLET_PURE static inline double reduce_scatter_bruck_cost(const struct collet_s
 	for (uint32_t hops = 1; hops < shape->size; hops *= 2) {
 		const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, model->gamma_s, model);
+			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, model->gamma_s,
+			collet_cost_over(shape, hops, model));
 	}
 	return cost;
 }

@@ -83,11 +83,12 @@ COLLET_PURE static inline double reduce_scatter_halves_cost(const struct collet_
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double half = shape->size - shape->size / 2, rest = half - 1;
+	const struct collet_cost_model in_half = collet_cost_in_half(shape, rest, model);
 	return collet_cost_pipeline(1, collet_cost_blocks(shape, shape->size, element_bytes), segment_bytes, rest,
-		       model->gamma_s, model) +
+		       model->gamma_s, &in_half) +
 	       collet_cost_pipeline(
 		       1, collet_cost_blocks(shape, half, element_bytes), segment_bytes, 1, model->gamma_s, model) +
-	       collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes, rest, 0, model);
+	       collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes, rest, 0, &in_half);
 }
 
 #endif

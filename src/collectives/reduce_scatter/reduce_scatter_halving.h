@@ -101,7 +101,7 @@ COLLET_PURE static inline double reduce_scatter_halving_cost(const struct collet
 	for (uint32_t size = shape->size; size > 1; size = (size + 1) / 2) {
 		const double fan = size % 2 == 0 ? 1 : 2;
 		cost += collet_cost_pipeline(1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), segment_bytes,
-			size == 3 ? fan : 1, model->gamma_s, model);
+			size == 3 ? fan : 1, model->gamma_s, collet_cost_bisected(shape, size, model));
 	}
 	return cost;
 }

@@ -41,8 +41,8 @@ COLLET_PURE static inline double reduce_scatter_ring_cost(const struct collet_sh
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double block = collet_cost_blocks(shape, 1, element_bytes), rounds = shape->size - 1;
-	return rounds *
-	       (collet_cost_latency(model) + collet_cost_port(1, block, segment_bytes, model) + block * model->gamma_s);
+	return collet_cost_latencies(shape, rounds, false, model) +
+	       rounds * (collet_cost_port(1, block, segment_bytes, model) + block * model->gamma_s);
 }
 
 #endif

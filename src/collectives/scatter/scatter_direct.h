@@ -32,9 +32,10 @@ COLLET_PURE static inline struct collet_step scatter_direct_step(
 COLLET_PURE static inline double scatter_direct_cost(const struct collet_shape *shape, size_t element_bytes,
 	size_t segment_bytes, const struct collet_cost_model *model)
 {
+	const struct collet_cost_model mean = collet_cost_to_all(shape, model);
 	return shape->size == 1 ? 0
 				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes,
-					  shape->size - 1, 0, model);
+					  shape->size - 1, 0, &mean);
 }
 
 #endif

@@ -61,9 +61,10 @@ COLLET_PURE static inline double scatter_tree_cost(const struct collet_shape *sh
 	for (uint32_t reach = 1; reach < shape->size; reach *= 2) {
 		const uint32_t blocks = reach < shape->size - reach ? reach : shape->size - reach;
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, 0, model);
+			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, 0,
+			collet_cost_down(shape, reach, model));
 	}
-	return cost;
+	return cost - collet_cost_shallow(shape, model);
 }
 
 #endif
