@@ -73,7 +73,8 @@ struct question {
 	collet_algorithm_info *algorithms;
 	size_t algorithm_count;
 	collet_link_cost links[COLLET_TUNING_LINKS];
-	const collet_link_cost *link;   /* of them: the one that a communicator would use */
+	const collet_link_cost *link;   /* of them: the nearest to these ranks and cores */
+	const collet_link_cost *cost;   /* link; NULL: the built-in tuning */
 	char tuning[4096];              /* where they are from */
 };
 
@@ -92,6 +93,7 @@ static int find_tuning(struct question *q)
 	} else if (is_file) {
 		q->link = collet_tuning_find(q->links, count, q->transport, q->shape.ranks, q->shape.cores);
 	}
+	q->cost = q->link;
 	if (q->link != NULL)
 		return 0;
 	strcpy(q->tuning, "built in");
@@ -118,7 +120,7 @@ static int print_choices(const struct question *q)
 {
 	collet_choice rows[64];
 	size_t count;
-	if (collet_choice_list(&q->shape, NULL, q->link, rows, 64, &count) != COLLET_OK)
+	if (collet_choice_list(&q->shape, q->transport, q->cost, rows, 64, &count) != COLLET_OK)
 		return complain("the choice");
 	printf("# %s of %u ranks on %u cores over %s: chosen by size\n", q->shape.collective, q->shape.ranks,
 		q->shape.cores, q->transport);
@@ -145,7 +147,7 @@ static void print_costs(const struct question *q, uint64_t bytes)
 	if (ns == NULL)
 		return;
 	for (size_t a = 0; a < q->algorithm_count; a++) {
-		if (collet_cost_predict(&q->shape, q->algorithms[a].name, NULL, q->link, bytes, &ns[a])
+		if (collet_cost_predict(&q->shape, q->algorithms[a].name, q->transport, q->cost, bytes, &ns[a])
 			!= COLLET_OK)
 			ns[a] = -1;
 		else if (best == q->algorithm_count || ns[a] < ns[best])

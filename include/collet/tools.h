@@ -93,7 +93,8 @@ typedef struct collet_link_cost {
 	/* Measured time / predicted time of algorithm i, in the order of collet_algorithm_list(NULL, ...), at
 	 * size_bytes[k]. Values between sizes are interpolated over the logarithm of bytes. 0: not measured. They are
 	 * used on one host only, for exactly these numbers of ranks and cores. If ranks share cores, they also serve
-	 * other numbers with the same ranks per core for which collet_tuning_find() gives this row. */
+	 * other numbers of ranks that share as many: those for which collet_tuning_find() gives this row, and those
+	 * between this row's and the next one's. */
 	float factor[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	/* The fastest of the measured cuts at that size and its neighbours: segments of 2^segment_log2 bytes over
 	 * 2^channels_log2 channels. segment_log2 0: the formulas decide. */
@@ -209,7 +210,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(
 
 /* Returns the row that a communicator would use for this many ranks and cores of one host: of this transport, the row
  * with the nearest number of ranks per core, then of ranks. NULL: there is no row of the transport. The row belongs to
- * rows. */
+ * rows. If ranks share cores, and another row has as many cores and lies on the other side of this number of ranks, a
+ * communicator uses that row too: it takes the geometric mean of the times that both predict. */
 COLLET_API const collet_link_cost *collet_tuning_find(
 	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores);
 

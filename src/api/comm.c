@@ -53,11 +53,14 @@ static void fill_table(struct collet_comm *comm)
 			context->links, context->link_count, least_link_mbps(comm, local_ranks, cores)),
 		.scratch_bytes = COLLET_SCRATCH_BYTES,
 	};
+	inputs->beside = collet_tuning_find_beside(
+		context->links, context->link_count, inputs->local, comm->state.size, cores);
 	if (context->deterministic) {
 		inputs->host_count = 1;
 		inputs->host_first = inputs->order = NULL;
 		inputs->cores_per_host = 0;
 		inputs->local = inputs->remote = &context->fixed_link;
+		inputs->beside = NULL;
 	}
 	if (inputs->host_count > 1 && comm->state.rank == 0)
 		collet_log(&context->engine.log, COLLET_LOG_INFO,

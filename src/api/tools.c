@@ -106,22 +106,26 @@ struct modeled_call {
 	enum collet_collective collective;
 	size_t element_bytes;
 	bool commutes;
-	collet_link_cost link;
+	collet_link_cost link, beside; /* beside: transport is empty if there is none */
 	struct collet_choice_inputs inputs;
 };
 
 static collet_status take_builtin(const char *function, const collet_call_shape *shape, const char *transport,
-	collet_link_cost *link)
+	struct modeled_call *modeled)
 {
 	if (!transport)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: transport is NULL", function);
 	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
 	if (!links)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory", function);
-	const collet_link_cost *found =
-		collet_tuning_find(links, collet_tuning_builtin(links), transport, shape->ranks, shape->cores);
+	const uint32_t count = collet_tuning_builtin(links);
+	const collet_link_cost *found = collet_tuning_find(links, count, transport, shape->ranks, shape->cores);
+	const collet_link_cost *beside =
+		collet_tuning_find_beside(links, count, found, shape->ranks, shape->cores);
 	if (found)
-		*link = *found;
+		modeled->link = *found;
+	if (beside)
+		modeled->beside = *beside;
 	free(links);
 	return found ? COLLET_OK
 		     : collet_fail(COLLET_ERR_ARGUMENT, "%s: the built-in tuning has no link of \"%s\"", function,
@@ -140,10 +144,11 @@ static collet_status model_call(const char *function, const collet_call_shape *s
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: dtype, ranks or root makes no sense", function);
 	modeled->commutes = !shape->is_noncommutative;
 	collet_status status = COLLET_OK;
+	modeled->beside.transport[0] = '\0';
 	if (cost)
 		modeled->link = *cost;
 	else
-		status = take_builtin(function, shape, transport, &modeled->link);
+		status = take_builtin(function, shape, transport, modeled);
 	if (status == COLLET_OK &&
 		(!modeled->link.ranks || !modeled->link.min_segment_bytes ||
 			modeled->link.max_segment_bytes < modeled->link.min_segment_bytes))
@@ -154,6 +159,7 @@ static collet_status model_call(const char *function, const collet_call_shape *s
 		.cores_per_host = shape->cores,
 		.local = &modeled->link,
 		.remote = &modeled->link,
+		.beside = modeled->beside.transport[0] ? &modeled->beside : NULL,
 		.scratch_bytes = COLLET_SCRATCH_BYTES,
 	};
 	return status;

@@ -284,6 +284,28 @@ static double best_segmentation(const struct collet_program *program, const stru
 	return least;
 }
 
+/* Returns a program's predicted time. alone: by the formula and this world's link. Between two measured worlds it is
+ * the geometric mean of what both predict, weighted by how near they are in the logarithm of ranks. */
+static double predicted_time(const struct collet_program *program, const struct collet_shape *shape,
+	size_t element_bytes, uint64_t bytes, const struct collet_choice_inputs *inputs,
+	const struct cost_models *models, struct collet_segmentation segmentation, struct work_cache *cache,
+	double alone)
+{
+	const double link = network_time(program, shape, element_bytes, inputs, cache);
+	const double time = factor_of(inputs, program, bytes) *
+			    with_network_time(program, shape, element_bytes, models, segmentation, alone, link);
+	if (!inputs->beside || !has_factors(inputs))
+		return time;
+	struct collet_choice_inputs beside = *inputs;
+	struct cost_models other;
+	beside.local = inputs->beside;
+	set_cost_models(&other, &beside, bytes);
+	const double other_time = factor_of(&beside, program, bytes) *
+				  program_cost(program, shape, element_bytes, &beside, &other, segmentation, cache);
+	const double from = inputs->local->ranks, share = log2(inputs->size / from) / log2(beside.local->ranks / from);
+	return pow(time, 1 - share) * pow(other_time, share);
+}
+
 static struct collet_choice_row cheapest_row(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
 	const struct collet_choice_inputs *inputs, struct work_cache *cache)
 {
@@ -308,10 +330,8 @@ static struct collet_choice_row cheapest_row(enum collet_collective collective, 
 		bool measured;
 		const double alone = best_segmentation(programs[i], &shape, ELEMENT_BYTES, inputs, &models, cache,
 			&segmentation, &measured);
-		const double link = network_time(programs[i], &shape, ELEMENT_BYTES, inputs, cache);
-		const double cost =
-			factor_of(inputs, programs[i], bytes) *
-			with_network_time(programs[i], &shape, ELEMENT_BYTES, &models, segmentation, alone, link);
+		const double cost = predicted_time(programs[i], &shape, ELEMENT_BYTES, bytes, inputs, &models,
+			segmentation, cache, alone);
 		if (found &&
 			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * gain)))
 			continue;
@@ -433,10 +453,9 @@ double collet_choice_cost(const struct collet_choice_inputs *inputs, const struc
 	struct cost_models models;
 	set_cost_models(&models, inputs, bytes);
 	struct work_cache cache = {0};
-	const double link = network_time(program, &common, element_bytes, inputs, &cache);
-	const double alone = program_cost(program, &common, element_bytes, inputs, &models, segmentation, NULL);
-	return factor_of(inputs, program, bytes) *
-	       with_network_time(program, &common, element_bytes, &models, segmentation, alone, link);
+	const double alone = program_cost(program, &common, element_bytes, inputs, &models, segmentation, &cache);
+	return predicted_time(
+		program, &common, element_bytes, bytes, inputs, &models, segmentation, &cache, alone);
 }
 
 double collet_choice_cost_inter_host(const struct collet_choice_inputs *inputs, const struct collet_program *program,

@@ -41,6 +41,8 @@ struct collet_choice_inputs {
 	const uint32_t *order;                  /* as in collet_shape; may be NULL */
 	uint32_t cores_per_host;                /* 0: one per rank */
 	const collet_link_cost *local, *remote; /* between ranks of one host, and of different hosts */
+	/* The measured world on the other side of this one in the number of ranks, if ranks share cores. NULL: none. */
+	const collet_link_cost *beside;
 	double network_byte_ns;                 /* time of a byte on the link between a host and the others */
 	uint64_t scratch_bytes;                 /* programs that need more scratch are not chosen */
 };

@@ -149,6 +149,29 @@ const collet_link_cost *collet_tuning_find(
 	return best;
 }
 
+static bool is_shared_by(const collet_link_cost *row, uint32_t cores)
+{
+	return row->size_count > 0 && row->cores == cores && row->ranks > cores;
+}
+
+const collet_link_cost *collet_tuning_find_beside(
+	const collet_link_cost *rows, size_t count, const collet_link_cost *nearest, uint32_t ranks, uint32_t cores)
+{
+	const collet_link_cost *best = NULL;
+	if (!nearest || nearest->ranks == ranks || ranks <= cores || !is_shared_by(nearest, cores))
+		return NULL;
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(rows[i].transport, nearest->transport) != 0 || !is_shared_by(&rows[i], cores))
+			continue;
+		const bool is_beyond = nearest->ranks > ranks ? rows[i].ranks < ranks : rows[i].ranks > ranks;
+		const bool is_nearer = !best || (nearest->ranks > ranks ? rows[i].ranks > best->ranks
+									: rows[i].ranks < best->ranks);
+		if (is_beyond && is_nearer)
+			best = &rows[i];
+	}
+	return best;
+}
+
 uint32_t collet_tuning_builtin(collet_link_cost *links)
 {
 	uint32_t count = 0;

@@ -49,6 +49,11 @@ double collet_tuning_network_byte_ns(const collet_link_cost *links, size_t count
 /* Returns how many ranks share a core, at least 1. cores 0: a core for each rank. */
 double collet_tuning_ranks_per_core(uint32_t ranks, uint32_t cores);
 
+/* Returns the world beside the row that collet_tuning_find() has given: if that was measured with more ranks, the next
+ * with fewer, and vice versa. Both must have ranks share as many cores. NULL: there is none, or the row is of this
+ * world. */
+const collet_link_cost *collet_tuning_find_beside(
+	const collet_link_cost *rows, size_t count, const collet_link_cost *nearest, uint32_t ranks, uint32_t cores);
 /* Returns the measured factor of a program at so many bytes: measured time / the formula's. 1 if no program of its
  * collective was measured. */
 double collet_tuning_factor(const collet_link_cost *link, const struct collet_program *program, uint64_t bytes);

@@ -273,9 +273,11 @@ static void factors_are_read_off_a_line(void **state)
 	near(collet_tuning_factor(&link, collet_program_find(COLLET_ALLTOALL, "direct"), 77), 2);
 }
 
-static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t cores, uint64_t count)
+static double cost_between(const collet_link_cost *link, const collet_link_cost *beside, uint32_t size, uint32_t cores,
+	uint64_t count)
 {
 	const struct collet_choice_inputs inputs = { .size = size,
+		.beside = beside,
 		.host_count = 1,
 		.cores_per_host = cores,
 		.local = link,
@@ -284,6 +286,48 @@ static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t co
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, size, 0, count);
 	return collet_choice_cost(&inputs, collet_program_find(COLLET_ALLREDUCE, "direct"), &shape, 4,
 		(struct collet_segmentation){ .segment_bytes = 65536, .channels = 1 });
+}
+
+static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t cores, uint64_t count)
+{
+	return cost_between(link, NULL, size, cores, count);
+}
+
+/* Between two measured worlds whose ranks share as many cores, both predict. */
+static void a_world_between_two_uses_both(void **state)
+{
+	(void)state;
+	enum { ROWS = 6 };
+	static const struct {
+		const char *transport;
+		uint32_t ranks, cores, sizes;
+	} of[ROWS] = {{"tcp", 2, 2, 1}, {"tcp", 4, 2, 1}, {"tcp", 8, 2, 1}, {"tcp", 16, 4, 1}, {"shm", 5, 2, 1},
+		{"tcp", 6, 2, 0}};
+	static collet_link_cost rows[ROWS];
+	for (int i = 0; i < ROWS; i++) {
+		rows[i] = some_link();
+		strcpy(rows[i].transport, of[i].transport);
+		rows[i].ranks = of[i].ranks;
+		rows[i].cores = of[i].cores;
+		rows[i].size_count = of[i].sizes ? rows[i].size_count : 0;
+	}
+	static const struct {
+		uint32_t nearest, ranks, cores;
+		int beside;
+	} worlds[] = {{1, 5, 2, 2}, {2, 7, 2, 1}, {1, 3, 2, -1}, {2, 12, 2, -1}, {2, 8, 2, -1}, {0, 3, 2, -1},
+		{3, 12, 4, -1}, {1, 5, 4, -1}, {1, 2, 2, -1}};
+	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+		const collet_link_cost *beside = collet_tuning_find_beside(
+			rows, ROWS, &rows[worlds[i].nearest], worlds[i].ranks, worlds[i].cores);
+		if (beside != (worlds[i].beside < 0 ? NULL : &rows[worlds[i].beside]))
+			fail_msg("%u ranks: beside them is %s", worlds[i].ranks, beside ? "another row" : "none");
+	}
+	rows[2].overhead_ns *= 7;
+	const double four = cost_with(&rows[1], 5, 2, 2), eight = cost_with(&rows[2], 5, 2, 2), share = log2(5. / 4);
+	assert_true(eight > 1.1 * four);
+	near(cost_between(&rows[1], &rows[2], 5, 2, 2), pow(four, 1 - share) * pow(eight, share));
+	near(cost_between(&rows[2], &rows[1], 5, 2, 2), pow(four, 1 - share) * pow(eight, share));
+	near(cost_between(&rows[1], &rows[2], 4, 2, 2), cost_with(&rows[1], 4, 2, 2));
 }
 
 /* Factors hold for the ranks and cores of their measurement, and for other numbers of ranks on shared cores. There,
@@ -348,6 +392,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_builtin_one_is_its_file),
 		cmocka_unit_test(the_nearest_link_is_taken),
 		cmocka_unit_test(factors_are_read_off_a_line),
+		cmocka_unit_test(a_world_between_two_uses_both),
 		cmocka_unit_test(a_crowd_takes_longer),
 		cmocka_unit_test(formulas_are_linear),
 	};
