@@ -150,6 +150,8 @@ static const struct option_row rows[] = {
 		"overlap, request (9), waiting (10), training (1): rounds; tune: sweeps (1)",
 		NUMBER(repeats, 1, BENCH_REPEATS_MAX),
 		.scope = ON(FAULTS) | ON(OVERLAP) | ON(REQUEST) | ON(WAITING) | ON(COMPARE) | ON(TUNE) | ON(TRAINING) },
+	{ "in-flight", "N", "request: so many in flight together (64)", NUMBER(in_flight, 1, 4096),
+		.scope = ON(REQUEST) },
 	{ "strategies", "LIST", "training: all, or names as collet-train --strategy has them (all)", TEXT(strategies),
 		.scope = ON(TRAINING) },
 	{ "predict", "LIST", "training: and what the cost model says of so many ranks, 1,4,8,64 for example",
@@ -181,7 +183,7 @@ static const char intro[] =
 	"  collet-bench init -n 64               time and memory to create a communicator\n"
 	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
 	"  collet-bench overlap COLLECTIVE -n 2  how much of a request hides behind a sleep, or behind computing\n"
-	"  collet-bench request COLLECTIVE -n 2  what a request costs over the same call without one\n"
+	"  collet-bench request COLLECTIVE -n 2  what a request costs over the same call without one; the rate of many\n"
 	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
 	"  collet-bench training -n 2 [-- OPTION...]\n"
 	"                                        collet-train's strategies, one after the other, with its options\n"
@@ -353,6 +355,8 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 	for (size_t i = 0; i < table.count; i++)
 		if ((given >> i & 1) != 0 && !check_scope(&rows[i], o->command, problem))
 			return false;
+	if (o->in_flight == 0)
+		o->in_flight = 64;
 	if (o->repeats == 0)
 		o->repeats = commands[o->command].repeats;
 	const char *wrong = bench_sizes_parse(line.sizes != NULL ? line.sizes : commands[o->command].sizes, &o->sizes);

@@ -65,6 +65,7 @@ struct bench_options {
 	const char *with;          /* compare: names, separated by commas */
 	bool tuned;                /* compare: every variant of each library, not its default alone */
 	uint32_t repeats;          /* compare, faults, overlap, request, waiting, tune, training */
+	uint32_t in_flight;        /* request: in flight together */
 	const char *strategies;    /* training: names, separated by commas; NULL: all */
 	uint32_t predict[BENCH_PREDICT_MOST];  /* training: numbers of ranks */
 	uint32_t predict_count;

@@ -1,4 +1,4 @@
-/* collet-bench request: what a request costs over the same call without one. */
+/* collet-bench request: what a request costs over the same call without one, and the rate of requests in flight. */
 #ifndef BENCH_REQUEST_H
 #define BENCH_REQUEST_H
 

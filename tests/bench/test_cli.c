@@ -74,6 +74,8 @@ static void every_command_runs(void **state)
 		{ "overlap allreduce -n 2 --repeats 1001", 2, "1 to 1000" },
 		{ "request allreduce -n 2 --repeats 2 --seconds 0.01", 0, " ns" },
 		{ "request broadcast -n 2 --repeats 2 --seconds 0.01 --transport tcp --json -", 0, "\"more_ns\":" },
+		{ "request allreduce -n 2 --repeats 2 --seconds 0.01 --in-flight 3 --json -", 0, "\"rate_ratio\":" },
+		{ "request allreduce -n 2 --in-flight 0", 2, "--in-flight" },
 		{ "waiting allreduce -n 3 --sizes 4,1M --repeats 2", 0, "3 ranks, one of them 100 ms late" },
 		{ "waiting barrier -n 2 --repeats 1 --transport tcp --json -", 0, "\"core_median\":" },
 		{ "waiting allreduce -n 1", 1, "needs two ranks" },
