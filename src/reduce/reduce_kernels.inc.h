@@ -43,79 +43,101 @@ struct kernel_arguments {
 	const struct collet_scaling *scaling;
 };
 
-/* Loads one operand's part of a block: all bytes of these accumulators from offset on, or only the first tail_bytes if
- * that is not 0. */
-VECTOR_INLINE void load_operand(vec *to, const struct collet_operand *operand, size_t offset, uint32_t accumulators,
-	size_t tail_bytes, const struct kernel_arguments *arguments, const struct kernel_spec spec)
+/* Loads one operand's part of a block that begins at offset: all bytes of these accumulators, or only edge_bytes if
+ * that is less than a vector. */
+VECTOR_INLINE void load_operand(vec *to, const struct collet_operand operand, size_t offset, uint32_t accumulators,
+	size_t edge_bytes, const struct kernel_arguments *arguments, const struct kernel_spec spec)
 {
-	const unsigned char *from = (const unsigned char *)operand->data + offset;
+	const unsigned char *from = (const unsigned char *)operand.data + offset;
 	unsigned char edge[sizeof(vec)];
-	if (tail_bytes) {
-		vec_store(edge, vec_load_tail(from, tail_bytes));
+	if (edge_bytes < sizeof(vec)) {
+		vec_store(edge, vec_load_tail(from, edge_bytes));
 		from = edge;
 	}
 	spec.format->load(to, from, accumulators);
 	for (uint32_t i = 0; spec.scale && i < accumulators; i++)
-		to[i] = spec.scale(to[i], operand->is_scaled, arguments->scaling);
+		to[i] = spec.scale(to[i], operand.is_scaled, arguments->scaling);
 }
 
-/* Stores a block. One that bypasses the caches begins at a multiple of a vector's size. */
-VECTOR_INLINE void store_result(
-	unsigned char *to, const vec *sum, uint32_t accumulators, bool is_nontemporal, const struct kernel_spec spec)
-{
-	vec block[BLOCK_ACCUMULATORS];
-	if (!is_nontemporal) {
-		spec.format->store(to, sum, accumulators);
-		return;
-	}
-	spec.format->store((unsigned char *)block, sum, accumulators);
-	for (uint32_t i = 0; i < accumulators / spec.format->accumulators; i++)
-		vec_store_nontemporal(to + i * sizeof(vec), block[i]);
-}
-
-VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t offset, uint32_t accumulators,
-	size_t tail_bytes, const struct kernel_spec spec)
+/* Reduces and packs such a block. */
+VECTOR_INLINE void reduce_block(vec *block, const struct kernel_arguments *arguments,
+	const struct collet_operand *operands, uint32_t operand_count, size_t offset, uint32_t accumulators,
+	size_t edge_bytes, const struct kernel_spec spec)
 {
 	vec sum[BLOCK_ACCUMULATORS], next[BLOCK_ACCUMULATORS];
-	load_operand(sum, &arguments->operands[0], offset, accumulators, tail_bytes, arguments, spec);
-	for (uint32_t k = 1; k < arguments->operand_count; k++) {
-		load_operand(next, &arguments->operands[k], offset, accumulators, tail_bytes, arguments, spec);
+	load_operand(sum, operands[0], offset, accumulators, edge_bytes, arguments, spec);
+	for (uint32_t k = 1; k < operand_count; k++) {
+		load_operand(next, operands[k], offset, accumulators, edge_bytes, arguments, spec);
 		for (uint32_t i = 0; i < accumulators; i++)
 			sum[i] = spec.combine(sum[i], next[i]);
 	}
 	for (uint32_t i = 0; spec.divide && i < accumulators; i++)
 		sum[i] = spec.divide(sum[i], arguments->scaling);
-	if (tail_bytes) {
-		unsigned char edge[sizeof(vec)];
-		spec.format->store(edge, sum, accumulators);
-		vec_store_tail(arguments->result + offset, vec_load(edge), tail_bytes);
+	spec.format->pack(block, sum, accumulators);
+}
+
+/* Reduces whole blocks, and returns the offset behind the last one. operand_count is a constant where that helps. */
+VECTOR_INLINE size_t reduce_blocks(const struct kernel_arguments *arguments, const struct collet_operand *operands,
+	uint32_t operand_count, size_t offset, size_t end, const struct kernel_spec spec)
+{
+	enum { WHOLE = sizeof(vec) };
+	const uint32_t vectors = BLOCK_ACCUMULATORS / spec.format->accumulators;
+	for (; end - offset >= vectors * sizeof(vec); offset += vectors * sizeof(vec)) {
+		vec block[BLOCK_ACCUMULATORS];
+		reduce_block(block, arguments, operands, operand_count, offset, BLOCK_ACCUMULATORS, WHOLE, spec);
+		for (uint32_t i = 0; i < vectors; i++) {
+			if (arguments->is_nontemporal)
+				vec_store_nontemporal(arguments->result + offset + i * sizeof(vec), block[i]);
+			else
+				vec_store(arguments->result + offset + i * sizeof(vec), block[i]);
+		}
+		for (uint32_t i = 0; arguments->copy && i < vectors; i++)
+			vec_store(arguments->copy + offset + i * sizeof(vec), block[i]);
+	}
+	return offset;
+}
+
+/* Reduces at most one vector. */
+VECTOR_INLINE void reduce_edge(const struct kernel_arguments *arguments, size_t offset, size_t bytes,
+	const struct kernel_spec spec)
+{
+	vec block[1];
+	reduce_block(block, arguments, arguments->operands, arguments->operand_count, offset, spec.format->accumulators,
+		bytes, spec);
+	if (bytes < sizeof(vec)) {
+		vec_store_tail(arguments->result + offset, block[0], bytes);
 		if (arguments->copy)
-			vec_store_tail(arguments->copy + offset, vec_load(edge), tail_bytes);
+			vec_store_tail(arguments->copy + offset, block[0], bytes);
 	} else {
-		store_result(arguments->result + offset, sum, accumulators, arguments->is_nontemporal, spec);
+		vec_store(arguments->result + offset, block[0]);
 		if (arguments->copy)
-			spec.format->store(arguments->copy + offset, sum, accumulators);
+			vec_store(arguments->copy + offset, block[0]);
 	}
 }
 
-/* Reduces a span: first full blocks, then single vectors, then the part of a vector that is left. */
+/* Reduces a span: first full blocks, then the vectors behind them, then those before the first aligned block. Two
+ * operands have a loop of their own, which keeps their addresses in registers. */
 VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t count, const struct kernel_spec spec)
 {
-	const uint32_t per_vector = spec.format->accumulators;
-	const size_t bytes = count * spec.format->element_bytes,
-		     block_bytes = BLOCK_ACCUMULATORS / per_vector * sizeof(vec);
-	size_t offset = 0;
-	if (arguments->is_nontemporal) {  /* the elements before the first whole vector of the result */
-		offset = -(uintptr_t)arguments->result % sizeof(vec);
-		if (offset > 0)
-			reduce_block(arguments, 0, per_vector, offset, spec);
+	size_t end = count * spec.format->element_bytes;
+	size_t head = arguments->is_nontemporal ? -(uintptr_t)arguments->result % sizeof(vec) : 0;
+	size_t offset = head;
+	if (arguments->operand_count == 2) {
+		const struct collet_operand two[2] = { arguments->operands[0], arguments->operands[1] };
+		offset = reduce_blocks(arguments, two, 2, offset, end, spec);
+	} else {
+		offset = reduce_blocks(arguments, arguments->operands, arguments->operand_count, offset, end, spec);
 	}
-	for (; bytes - offset >= block_bytes; offset += block_bytes)
-		reduce_block(arguments, offset, BLOCK_ACCUMULATORS, 0, spec);
-	for (; bytes - offset >= sizeof(vec); offset += sizeof(vec))
-		reduce_block(arguments, offset, per_vector, 0, spec);
-	if (offset < bytes)
-		reduce_block(arguments, offset, per_vector, bytes - offset, spec);
+	while (offset < end || head > 0) {
+		if (offset == end) {
+			offset = 0;
+			end = head;
+			head = 0;
+		}
+		const size_t bytes = end - offset < sizeof(vec) ? end - offset : sizeof(vec);
+		reduce_edge(arguments, offset, bytes, spec);
+		offset += bytes;
+	}
 	if (arguments->is_nontemporal)
 		vec_nontemporal_fence();
 }

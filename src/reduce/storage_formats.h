@@ -1,12 +1,13 @@
-/* Storage formats: load elements into accumulators and store them back, for the blocks of reduce_kernels.inc.h. One
+/* Storage formats: load elements into accumulators and pack them again, for the blocks of reduce_kernels.inc.h. One
  * vector of storage fills `accumulators` accumulators. Each format assigns elements to lanes as it likes: operands and
- * result use the same order, and lanes are independent. Included after narrow_floats.h. */
+ * result use the same order, and lanes are independent. Packing makes vectors of storage, which the blocks store:
+ * narrow stores to a buffer would stall the wide load that follows them. Included after narrow_floats.h. */
 
 struct storage_format {
 	size_t element_bytes;
 	uint32_t accumulators;
 	void (*load)(vec *to, const unsigned char *from, uint32_t accumulators);
-	void (*store)(unsigned char *to, const vec *from, uint32_t accumulators);
+	void (*pack)(vec *to, const vec *from, uint32_t accumulators);
 };
 
 VECTOR_INLINE void load_raw(vec *to, const unsigned char *from, uint32_t accumulators)
@@ -15,26 +16,26 @@ VECTOR_INLINE void load_raw(vec *to, const unsigned char *from, uint32_t accumul
 		to[i] = vec_load(from + i * sizeof(vec));
 }
 
-VECTOR_INLINE void store_raw(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_raw(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i++)
-		vec_store(to + i * sizeof(vec), from[i]);
+		to[i] = from[i];
 }
 
-VECTOR_INLINE void store_f32(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_f32(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i++)
-		vec_store(to + i * sizeof(vec), nan_canonical_f32(from[i]));
+		to[i] = nan_canonical_f32(from[i]);
 }
 
-VECTOR_INLINE void store_f64(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_f64(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i++)
-		vec_store(to + i * sizeof(vec), nan_canonical_f64(from[i]));
+		to[i] = nan_canonical_f64(from[i]);
 }
 
 /* A 32-bit lane of storage holds two codes. One accumulator takes the lower codes and the next the upper codes, so no
- * shuffling is needed. The store tests both accumulators for NaN at once. */
+ * shuffling is needed. Packing tests both accumulators for NaN at once. */
 VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
@@ -65,13 +66,13 @@ VECTOR_INLINE vec bf16_round_both(vec lower, vec upper)
 }
 #endif
 
-VECTOR_INLINE void store_bf16(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_bf16(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
 		vec lower = from[i], upper = from[i + 1];
 #if defined(COLLET_VECTOR_BF16)
 		if (__builtin_expect(!bf16_is_special(lower, upper), true)) {
-			vec_store(to + i / 2 * sizeof(vec), bf16_round_both(lower, upper));
+			to[i / 2] = bf16_round_both(lower, upper);
 			continue;
 		}
 #endif
@@ -79,7 +80,7 @@ VECTOR_INLINE void store_bf16(unsigned char *to, const vec *from, uint32_t accum
 			lower = nan_canonical_f32(lower);
 			upper = nan_canonical_f32(upper);
 		}
-		vec_store(to + i / 2 * sizeof(vec), (vec)(bf16_round(lower) >> 16 | (bf16_round(upper) & 0xffff0000u)));
+		to[i / 2] = (vec)(bf16_round(lower) >> 16 | (bf16_round(upper) & 0xffff0000u));
 	}
 }
 
@@ -91,9 +92,14 @@ VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 	return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
 }
 
-VECTOR_INLINE void f16_narrow_no_nan(unsigned char *to, vec x)
+VECTOR_INLINE vec_half f16_narrow_no_nan(vec x)
 {
-	_mm256_storeu_si256((void *)to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+	return (vec_half)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+VECTOR_INLINE vec vec_join(vec_half first, vec_half second)
+{
+	return (vec)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)first), (__m256i)second, 1);
 }
 #elif defined(VECTOR_F16C)
 VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
@@ -101,9 +107,14 @@ VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 	return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
 }
 
-VECTOR_INLINE void f16_narrow_no_nan(unsigned char *to, vec x)
+VECTOR_INLINE vec_half f16_narrow_no_nan(vec x)
 {
-	_mm_storeu_si128((void *)to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+	return (vec_half)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+}
+
+VECTOR_INLINE vec vec_join(vec_half first, vec_half second)
+{
+	return (vec)_mm256_set_m128i((__m128i)second, (__m128i)first);
 }
 #else
 VECTOR_INLINE vec f16_widen(vec code)
@@ -120,7 +131,8 @@ VECTOR_INLINE vec f16_narrow(vec x)
 #if defined(VECTOR_F16C)
 VECTOR_INLINE void f16_narrow_in_order(unsigned char *to, vec x)
 {
-	f16_narrow_no_nan(to, nan_canonical_f32(x));
+	const vec_half codes = f16_narrow_no_nan(nan_canonical_f32(x));
+	memcpy(to, &codes, sizeof(codes));
 }
 
 VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumulators)
@@ -129,7 +141,7 @@ VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumul
 		to[i] = f16_widen_in_order(from + i * (sizeof(vec) / 2));
 }
 
-VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_f16(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
 		vec first = from[i], second = from[i + 1];
@@ -137,8 +149,7 @@ VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumu
 			first = nan_canonical_f32(first);
 			second = nan_canonical_f32(second);
 		}
-		f16_narrow_no_nan(to + i * (sizeof(vec) / 2), first);
-		f16_narrow_no_nan(to + (i + 1) * (sizeof(vec) / 2), second);
+		to[i / 2] = vec_join(f16_narrow_no_nan(first), f16_narrow_no_nan(second));
 	}
 }
 #else
@@ -152,11 +163,11 @@ VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumul
 	}
 }
 
-VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_f16(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
 		const vec_u32 lower = (vec_u32)f16_narrow(from[i]), upper = (vec_u32)f16_narrow(from[i + 1]);
-		vec_store(to + i / 2 * sizeof(vec), (vec)(lower | upper << 16));
+		to[i / 2] = (vec)(lower | upper << 16);
 	}
 }
 #endif
@@ -171,14 +182,14 @@ VECTOR_INLINE void load_f8(vec *to, const unsigned char *from, uint32_t accumula
 	}
 }
 
-VECTOR_INLINE void store_f8(unsigned char *to, const vec *from, uint32_t accumulators,
+VECTOR_INLINE void pack_f8(vec *to, const vec *from, uint32_t accumulators,
 	const struct narrow_float format)
 {
 	for (uint32_t i = 0; i < accumulators; i += 4) {
 		vec_u32 four = (vec_u32)narrow_float_narrow(from[i], format);
 		for (uint32_t k = 1; k < 4; k++)
 			four |= (vec_u32)narrow_float_narrow(from[i + k], format) << (k * 8);
-		vec_store(to + i / 4 * sizeof(vec), (vec)four);
+		to[i / 4] = (vec)four;
 	}
 }
 
@@ -187,9 +198,9 @@ VECTOR_INLINE void load_f8e4m3(vec *to, const unsigned char *from, uint32_t accu
 	load_f8(to, from, accumulators, f8e4m3_format);
 }
 
-VECTOR_INLINE void store_f8e4m3(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_f8e4m3(vec *to, const vec *from, uint32_t accumulators)
 {
-	store_f8(to, from, accumulators, f8e4m3_format);
+	pack_f8(to, from, accumulators, f8e4m3_format);
 }
 
 VECTOR_INLINE void load_f8e5m2(vec *to, const unsigned char *from, uint32_t accumulators)
@@ -197,17 +208,17 @@ VECTOR_INLINE void load_f8e5m2(vec *to, const unsigned char *from, uint32_t accu
 	load_f8(to, from, accumulators, f8e5m2_format);
 }
 
-VECTOR_INLINE void store_f8e5m2(unsigned char *to, const vec *from, uint32_t accumulators)
+VECTOR_INLINE void pack_f8e5m2(vec *to, const vec *from, uint32_t accumulators)
 {
-	store_f8(to, from, accumulators, f8e5m2_format);
+	pack_f8(to, from, accumulators, f8e5m2_format);
 }
 
-static const struct storage_format bytes_1 = { 1, 1, load_raw, store_raw };
-static const struct storage_format bytes_4 = { 4, 1, load_raw, store_raw };
-static const struct storage_format bytes_8 = { 8, 1, load_raw, store_raw };
-static const struct storage_format f32 = { 4, 1, load_raw, store_f32 };
-static const struct storage_format f64 = { 8, 1, load_raw, store_f64 };
-static const struct storage_format f16 = { 2, 2, load_f16, store_f16 };
-static const struct storage_format bf16 = { 2, 2, load_bf16, store_bf16 };
-static const struct storage_format f8e4m3 = { 1, 4, load_f8e4m3, store_f8e4m3 };
-static const struct storage_format f8e5m2 = { 1, 4, load_f8e5m2, store_f8e5m2 };
+static const struct storage_format bytes_1 = { 1, 1, load_raw, pack_raw };
+static const struct storage_format bytes_4 = { 4, 1, load_raw, pack_raw };
+static const struct storage_format bytes_8 = { 8, 1, load_raw, pack_raw };
+static const struct storage_format f32 = { 4, 1, load_raw, pack_f32 };
+static const struct storage_format f64 = { 8, 1, load_raw, pack_f64 };
+static const struct storage_format f16 = { 2, 2, load_f16, pack_f16 };
+static const struct storage_format bf16 = { 2, 2, load_bf16, pack_bf16 };
+static const struct storage_format f8e4m3 = { 1, 4, load_f8e4m3, pack_f8e4m3 };
+static const struct storage_format f8e5m2 = { 1, 4, load_f8e5m2, pack_f8e5m2 };

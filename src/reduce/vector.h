@@ -32,6 +32,7 @@ typedef int64_t vec_i64 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef uint64_t vec_u64 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef float vec_f32 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
+typedef uint8_t vec_half __attribute__((vector_size(COLLET_VECTOR_BYTES / 2)));
 /* These have as many lanes as vec_u32. */
 typedef uint16_t vec_half_u16 __attribute__((vector_size(COLLET_VECTOR_BYTES / 2)));
 typedef uint8_t vec_quarter_u8 __attribute__((vector_size(COLLET_VECTOR_BYTES / 4)));
