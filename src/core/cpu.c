@@ -15,7 +15,7 @@ static const char *const names[COLLET_ISA_COUNT] = {
 	[COLLET_ISA_PLAIN] = "plain",
 	[COLLET_ISA_AVX2] = "avx2",
 	[COLLET_ISA_AVX512] = "avx512",
-	[COLLET_ISA_AVX512_BF16] = "avx512_bf16",
+	[COLLET_ISA_AVX512_FP16] = "avx512_fp16",
 };
 
 bool collet_cpu_rewrites_slowly(void)
@@ -77,10 +77,11 @@ static bool have_avx512(void)
 		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-static bool have_avx512_bf16(void)
+static bool have_avx512_fp16(void)
 {
+	enum { BIT_AVX512FP16 = 1 << 23 }; /* older compilers have no name for it */
 	unsigned eax, ebx, ecx, edx;
-	return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & bit_AVX512BF16);
+	return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & BIT_AVX512FP16);
 }
 #else
 static bool have_avx2(void)
@@ -93,7 +94,7 @@ static bool have_avx512(void)
 	return false;
 }
 
-static bool have_avx512_bf16(void)
+static bool have_avx512_fp16(void)
 {
 	return false;
 }
@@ -108,8 +109,8 @@ bool collet_isa_available(enum collet_isa isa)
 		return have_avx2();
 	case COLLET_ISA_AVX512:
 		return have_avx2() && have_avx512();
-	case COLLET_ISA_AVX512_BF16:
-		return have_avx2() && have_avx512() && have_avx512_bf16();
+	case COLLET_ISA_AVX512_FP16:
+		return have_avx2() && have_avx512() && have_avx512_fp16();
 	case COLLET_ISA_COUNT:
 		break;
 	}
@@ -130,7 +131,7 @@ collet_status collet_isa_from_env(enum collet_isa *isa)
 	enum collet_isa requested = COLLET_ISA_AUTO;
 	if (text && !collet_isa_parse(text, &requested))
 		return collet_fail(COLLET_ERR_CONFIG,
-			"COLLET_ISA=%s is none of auto, plain, avx2, avx512, avx512_bf16", text);
+			"COLLET_ISA=%s is none of auto, plain, avx2, avx512, avx512_fp16", text);
 	if (!collet_isa_available(requested))
 		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ISA=%s: not available here; the best one is %s", text,
 			collet_isa_name(collet_isa_best()));

@@ -13,7 +13,7 @@ enum collet_isa {
 	COLLET_ISA_PLAIN,
 	COLLET_ISA_AVX2,        /* with F16C */
 	COLLET_ISA_AVX512,      /* F, BW, DQ and VL */
-	COLLET_ISA_AVX512_BF16, /* the same with BF16 */
+	COLLET_ISA_AVX512_FP16, /* the same with FP16 */
 	COLLET_ISA_COUNT
 };
 
@@ -71,7 +71,7 @@ bool collet_cpu_rewrites_slowly(void);
 /* Returns the size of the last-level cache; 0 if the system does not say. */
 uint64_t collet_cpu_cache_bytes(void);
 
-/* Returns "auto", "plain", "avx2", "avx512" or "avx512_bf16"; NULL if isa is out of range. */
+/* Returns "auto", "plain", "avx2", "avx512" or "avx512_fp16"; NULL if isa is out of range. */
 const char *collet_isa_name(enum collet_isa isa);
 /* Parses such a name. Returns false and leaves *isa unchanged if there is none. */
 bool collet_isa_parse(const char *text, enum collet_isa *isa);

@@ -34,6 +34,9 @@ DEFINE_LANE_OPERATION(max_u64, vec_u64, vec_select((vec)(a > b), left, right))
 
 DEFINE_LANE_OPERATION(sum_f32, vec_f32, a + b)
 DEFINE_LANE_OPERATION(sum_f64, vec_f64, a + b)
+#if defined(VECTOR_FP16)
+DEFINE_LANE_OPERATION(sum_f16, __m512h, _mm512_add_ph(a, b))
+#endif
 DEFINE_LANE_OPERATION(product_f32, vec_f32, a * b)
 DEFINE_LANE_OPERATION(product_f64, vec_f64, a * b)
 

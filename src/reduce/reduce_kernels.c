@@ -11,8 +11,8 @@ const struct collet_kernels *collet_kernels_for(enum collet_isa isa)
 		return &collet_kernels_avx2;
 	case COLLET_ISA_AVX512:
 		return &collet_kernels_avx512;
-	case COLLET_ISA_AVX512_BF16:
-		return &collet_kernels_avx512_bf16;
+	case COLLET_ISA_AVX512_FP16:
+		return &collet_kernels_avx512_fp16;
 #endif
 	default:
 		return NULL;

@@ -19,7 +19,7 @@ extern const struct collet_kernels collet_kernels_plain;
 #if defined(__x86_64__)
 extern const struct collet_kernels collet_kernels_avx2;
 extern const struct collet_kernels collet_kernels_avx512;
-extern const struct collet_kernels collet_kernels_avx512_bf16;
+extern const struct collet_kernels collet_kernels_avx512_fp16;
 #endif
 
 /* Returns the table of an instruction set, which must be available; for AUTO that of the best one. Returns NULL if this

@@ -1,7 +1,7 @@
 /* Defines all kernels of one instruction set. The file that includes this one is compiled with the flags of the
  * instruction set, and first defines
  *   COLLET_VECTOR_BYTES  size of a vector: 16 (any machine), 32 (AVX2 and F16C) or 64 (AVX-512 F, BW, DQ)
- *   COLLET_VECTOR_BF16   if the instruction set also has AVX512_BF16
+ *   COLLET_VECTOR_FP16   if the instruction set also has AVX512_FP16
  *   COLLET_KERNELS       name of the table to define
  * Only the table has external linkage.
  *
@@ -26,14 +26,6 @@ enum { BLOCK_ACCUMULATORS = 4, NONTEMPORAL_MIN_BYTES = 512 };
 
 /* ---- Blocks ---- */
 
-/* Specification of a kernel. It is constant, so that inlining removes the indirect calls. */
-struct kernel_spec {
-	const struct storage_format *format;
-	vec (*combine)(vec left, vec right);
-	vec (*scale)(vec v, bool scale, const struct collet_scaling *scaling); /* may be NULL */
-	vec (*divide)(vec v, const struct collet_scaling *scaling);            /* may be NULL */
-};
-
 /* The arguments of a kernel. */
 struct kernel_arguments {
 	unsigned char *result, *copy;
@@ -43,48 +35,86 @@ struct kernel_arguments {
 	const struct collet_scaling *scaling;
 };
 
-/* Loads one operand's part of a block that begins at offset: all bytes of these accumulators, or only edge_bytes if
- * that is less than a vector. */
-VECTOR_INLINE void load_operand(vec *to, const struct collet_operand operand, size_t offset, uint32_t accumulators,
-	size_t edge_bytes, const struct kernel_arguments *arguments, const struct kernel_spec spec)
+/* Specification of a kernel. It is constant, so that inlining removes the indirect calls. */
+struct kernel_spec {
+	const struct storage_format *format;
+	vec (*combine)(vec left, vec right);
+	vec (*scale)(vec v, bool scale, const struct collet_scaling *scaling); /* may be NULL */
+	vec (*divide)(vec v, const struct collet_scaling *scaling);            /* may be NULL */
+	/* Format and operation for exactly two operands, if others are faster; else NULL. */
+	const struct storage_format *pair_format;
+	vec (*pair_combine)(vec left, vec right);
+	/* Reduces at most one vector, for a format that is not for all codes; else NULL. */
+	void (*reduce_any)(const struct kernel_arguments *arguments, size_t offset, size_t bytes);
+};
+
+/* Loads one operand's part of a block that begins at offset: all bytes of these accumulators, or the first
+ * edge_bytes of a vector if that is not 0. Sets the topmost bits of bytes in *special where codes are not for the
+ * format. */
+VECTOR_INLINE void load_operand(vec *to, vec *special, const struct collet_operand operand, size_t offset,
+	uint32_t accumulators, size_t edge_bytes, const struct kernel_arguments *arguments,
+	const struct kernel_spec spec)
 {
+	const struct storage_format *const format = spec.format;
 	const unsigned char *from = (const unsigned char *)operand.data + offset;
 	unsigned char edge[sizeof(vec)];
-	if (edge_bytes < sizeof(vec)) {
+	if (edge_bytes) {
 		vec_store(edge, vec_load_tail(from, edge_bytes));
 		from = edge;
 	}
-	spec.format->load(to, from, accumulators);
+	for (uint32_t i = 0; format->special_from && i < accumulators; i += format->accumulators)
+		*special |= (vec_load(from + i / format->accumulators * sizeof(vec)) & 0x7f) +
+			    (uint8_t)(0x80 - format->special_from);
+	format->load(to, from, accumulators);
 	for (uint32_t i = 0; spec.scale && i < accumulators; i++)
 		to[i] = spec.scale(to[i], operand.is_scaled, arguments->scaling);
 }
 
-/* Reduces and packs such a block. */
-VECTOR_INLINE void reduce_block(vec *block, const struct kernel_arguments *arguments,
+/* Reduces and packs such a block. Returns false if it has codes that are not for the format. */
+VECTOR_INLINE bool reduce_block(vec *block, const struct kernel_arguments *arguments,
 	const struct collet_operand *operands, uint32_t operand_count, size_t offset, uint32_t accumulators,
 	size_t edge_bytes, const struct kernel_spec spec)
 {
-	vec sum[BLOCK_ACCUMULATORS], next[BLOCK_ACCUMULATORS];
-	load_operand(sum, operands[0], offset, accumulators, edge_bytes, arguments, spec);
+	vec sum[BLOCK_ACCUMULATORS], next[BLOCK_ACCUMULATORS], special = { 0 };
+	load_operand(sum, &special, operands[0], offset, accumulators, edge_bytes, arguments, spec);
 	for (uint32_t k = 1; k < operand_count; k++) {
-		load_operand(next, operands[k], offset, accumulators, edge_bytes, arguments, spec);
+		load_operand(next, &special, operands[k], offset, accumulators, edge_bytes, arguments, spec);
 		for (uint32_t i = 0; i < accumulators; i++)
 			sum[i] = spec.combine(sum[i], next[i]);
 	}
 	for (uint32_t i = 0; spec.divide && i < accumulators; i++)
 		sum[i] = spec.divide(sum[i], arguments->scaling);
 	spec.format->pack(block, sum, accumulators);
+	return !spec.format->special_from || !vec_has_top_bits(special);
+}
+
+/* Reduces at most one vector. */
+VECTOR_INLINE void reduce_edge(const struct kernel_arguments *arguments, size_t offset, size_t bytes,
+	const struct kernel_spec spec)
+{
+	vec block[1];
+	reduce_block(block, arguments, arguments->operands, arguments->operand_count, offset, spec.format->accumulators,
+		bytes, spec);
+	vec_store_tail(arguments->result + offset, block[0], bytes);
+	if (arguments->copy)
+		vec_store_tail(arguments->copy + offset, block[0], bytes);
 }
 
 /* Reduces whole blocks, and returns the offset behind the last one. operand_count is a constant where that helps. */
 VECTOR_INLINE size_t reduce_blocks(const struct kernel_arguments *arguments, const struct collet_operand *operands,
 	uint32_t operand_count, size_t offset, size_t end, const struct kernel_spec spec)
 {
-	enum { WHOLE = sizeof(vec) };
 	const uint32_t vectors = BLOCK_ACCUMULATORS / spec.format->accumulators;
-	for (; end - offset >= vectors * sizeof(vec); offset += vectors * sizeof(vec)) {
+	const size_t block_bytes = vectors * sizeof(vec);
+	for (; end - offset >= block_bytes; offset += block_bytes) {
 		vec block[BLOCK_ACCUMULATORS];
-		reduce_block(block, arguments, operands, operand_count, offset, BLOCK_ACCUMULATORS, WHOLE, spec);
+		const bool is_reduced =
+			reduce_block(block, arguments, operands, operand_count, offset, BLOCK_ACCUMULATORS, 0, spec);
+		if (__builtin_expect(!is_reduced, false)) {
+			for (uint32_t i = 0; i < vectors; i++)
+				spec.reduce_any(arguments, offset + i * sizeof(vec), sizeof(vec));
+			continue;
+		}
 		for (uint32_t i = 0; i < vectors; i++) {
 			if (arguments->is_nontemporal)
 				vec_store_nontemporal(arguments->result + offset + i * sizeof(vec), block[i]);
@@ -97,34 +127,20 @@ VECTOR_INLINE size_t reduce_blocks(const struct kernel_arguments *arguments, con
 	return offset;
 }
 
-/* Reduces at most one vector. */
-VECTOR_INLINE void reduce_edge(const struct kernel_arguments *arguments, size_t offset, size_t bytes,
-	const struct kernel_spec spec)
-{
-	vec block[1];
-	reduce_block(block, arguments, arguments->operands, arguments->operand_count, offset, spec.format->accumulators,
-		bytes, spec);
-	if (bytes < sizeof(vec)) {
-		vec_store_tail(arguments->result + offset, block[0], bytes);
-		if (arguments->copy)
-			vec_store_tail(arguments->copy + offset, block[0], bytes);
-	} else {
-		vec_store(arguments->result + offset, block[0]);
-		if (arguments->copy)
-			vec_store(arguments->copy + offset, block[0]);
-	}
-}
-
-/* Reduces a span: first full blocks, then the vectors behind them, then those before the first aligned block. Two
- * operands have a loop of their own, which keeps their addresses in registers. */
+/* Reduces a span: first whole blocks, then what follows them, then what precedes the first aligned block. Two operands
+ * have a loop of their own, which keeps their addresses in registers. */
 VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t count, const struct kernel_spec spec)
 {
 	size_t end = count * spec.format->element_bytes;
-	size_t head = arguments->is_nontemporal ? -(uintptr_t)arguments->result % sizeof(vec) : 0;
-	size_t offset = head;
+	size_t head = arguments->is_nontemporal ? -(uintptr_t)arguments->result % sizeof(vec) : 0, offset = head;
 	if (arguments->operand_count == 2) {
 		const struct collet_operand two[2] = { arguments->operands[0], arguments->operands[1] };
-		offset = reduce_blocks(arguments, two, 2, offset, end, spec);
+		struct kernel_spec pair_spec = spec;
+		if (spec.pair_format) {
+			pair_spec.format = spec.pair_format;
+			pair_spec.combine = spec.pair_combine;
+		}
+		offset = reduce_blocks(arguments, two, 2, offset, end, pair_spec);
 	} else {
 		offset = reduce_blocks(arguments, arguments->operands, arguments->operand_count, offset, end, spec);
 	}
@@ -135,7 +151,10 @@ VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t 
 			head = 0;
 		}
 		const size_t bytes = end - offset < sizeof(vec) ? end - offset : sizeof(vec);
-		reduce_edge(arguments, offset, bytes, spec);
+		if (spec.reduce_any)
+			spec.reduce_any(arguments, offset, bytes);
+		else
+			reduce_edge(arguments, offset, bytes, spec);
 		offset += bytes;
 	}
 	if (arguments->is_nontemporal)
@@ -190,21 +209,44 @@ DEFINE_KERNEL(reduce_xor_8, &bytes_1, xor_bits)
 DEFINE_KERNEL(reduce_xor_32, &bytes_4, xor_bits)
 DEFINE_KERNEL(reduce_xor_64, &bytes_8, xor_bits)
 
-/* lanes is the type in which elements are reduced: f32 or f64. */
-#define DEFINE_FLOAT_KERNELS(name, lanes) \
-	DEFINE_KERNEL(reduce_sum_##name, &name, sum_##lanes) \
+/* lanes is the type in which elements are reduced: f32 or f64. What follows it belongs to the sum's specification. */
+#define DEFINE_FLOAT_KERNELS(name, lanes, ...) \
+	DEFINE_KERNEL(reduce_sum_##name, &name, sum_##lanes, __VA_ARGS__) \
 	DEFINE_KERNEL(reduce_product_##name, &name, product_##lanes) \
 	DEFINE_KERNEL(reduce_min_##name, &name, min_##lanes) \
 	DEFINE_KERNEL(reduce_max_##name, &name, max_##lanes) \
 	DEFINE_KERNEL(reduce_average_##name, &name, sum_##lanes, NULL, divide_##lanes) \
 	DEFINE_KERNEL(reduce_premul_##name, &name, sum_##lanes, scale_##lanes)
 
-DEFINE_FLOAT_KERNELS(f16, f32)
-DEFINE_FLOAT_KERNELS(bf16, f32)
-DEFINE_FLOAT_KERNELS(f32, f32)
-DEFINE_FLOAT_KERNELS(f64, f64)
-DEFINE_FLOAT_KERNELS(f8e4m3, f32)
-DEFINE_FLOAT_KERNELS(f8e5m2, f32)
+#if defined(VECTOR_FP16)
+#define PAIR_IN_F16(format) .pair_format = &format, .pair_combine = sum_f16
+#else
+#define PAIR_IN_F16(format) .pair_format = NULL
+#endif
+
+DEFINE_FLOAT_KERNELS(f16, f32, PAIR_IN_F16(f16_lanes))
+DEFINE_FLOAT_KERNELS(bf16, f32, NULL)
+DEFINE_FLOAT_KERNELS(f32, f32, NULL)
+DEFINE_FLOAT_KERNELS(f64, f64, NULL)
+
+/* Infinities, NaNs and the ends of a span are few. They share one function of the general format, not inlined. */
+#define DEFINE_F8_KERNEL(name, format_name, operation, ...) \
+	static __attribute__((noinline)) void name##_any( \
+		const struct kernel_arguments *arguments, size_t offset, size_t bytes) \
+	{ \
+		reduce_edge(arguments, offset, bytes, (struct kernel_spec){ &format_name, operation }); \
+	} \
+	DEFINE_KERNEL(name, &format_name##_in_f32, operation, .reduce_any = name##_any, __VA_ARGS__)
+#define DEFINE_F8_KERNELS(name) \
+	DEFINE_F8_KERNEL(reduce_sum_##name, name, sum_f32, PAIR_IN_F16(name##_in_f16)) \
+	DEFINE_F8_KERNEL(reduce_min_##name, name, min_f32, .pair_format = NULL) \
+	DEFINE_F8_KERNEL(reduce_max_##name, name, max_f32, .pair_format = NULL) \
+	DEFINE_KERNEL(reduce_product_##name, &name, product_f32) \
+	DEFINE_KERNEL(reduce_average_##name, &name, sum_f32, NULL, divide_f32) \
+	DEFINE_KERNEL(reduce_premul_##name, &name, sum_f32, scale_f32)
+
+DEFINE_F8_KERNELS(f8e4m3)
+DEFINE_F8_KERNELS(f8e5m2)
 
 /* ---- Table ---- */
 

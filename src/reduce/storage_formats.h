@@ -8,6 +8,9 @@ struct storage_format {
 	uint32_t accumulators;
 	void (*load)(vec *to, const unsigned char *from, uint32_t accumulators);
 	void (*pack)(vec *to, const vec *from, uint32_t accumulators);
+	/* The format is not for codes from this one on, without sign: blocks that have one need another format. 0: it
+	 * is for all. Only for elements of one byte. */
+	uint8_t special_from;
 };
 
 VECTOR_INLINE void load_raw(vec *to, const unsigned char *from, uint32_t accumulators)
@@ -45,37 +48,10 @@ VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumu
 	}
 }
 
-#if defined(COLLET_VECTOR_BF16)
-/* Returns true if a vector has a denormal or a NaN. The processor's conversion rounds like bf16_round(), but it flushes
- * denormals to zero and does not make NaNs canonical. */
-VECTOR_INLINE bool bf16_is_special(vec a, vec b)
-{
-	enum { QUIET_NAN = 0x01, DENORMAL = 0x20, SIGNALLING_NAN = 0x80 };
-	return (_mm512_fpclass_ps_mask((__m512)a, QUIET_NAN | DENORMAL | SIGNALLING_NAN) |
-		_mm512_fpclass_ps_mask((__m512)b, QUIET_NAN | DENORMAL | SIGNALLING_NAN)) != 0;
-}
-
-/* Rounds two vectors and interleaves their codes. The conversion puts all lower codes first and then all upper ones, so
- * words 0, 32, 1, 33, ... give the order of storage. */
-VECTOR_INLINE vec bf16_round_both(vec lower, vec upper)
-{
-	const __m512i pairs = _mm512_add_epi32(_mm512_set1_epi32(0x00100000),
-		_mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-			_mm512_set1_epi32(0x00010001)));
-	return (vec)_mm512_permutexvar_epi16(pairs, (__m512i)_mm512_cvtne2ps_pbh((__m512)upper, (__m512)lower));
-}
-#endif
-
 VECTOR_INLINE void pack_bf16(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
 		vec lower = from[i], upper = from[i + 1];
-#if defined(COLLET_VECTOR_BF16)
-		if (__builtin_expect(!bf16_is_special(lower, upper), true)) {
-			to[i / 2] = bf16_round_both(lower, upper);
-			continue;
-		}
-#endif
 		if (__builtin_expect(nan_any_f32(lower, upper), false)) {
 			lower = nan_canonical_f32(lower);
 			upper = nan_canonical_f32(upper);
@@ -213,12 +189,164 @@ VECTOR_INLINE void pack_f8e5m2(vec *to, const vec *from, uint32_t accumulators)
 	pack_f8(to, from, accumulators, f8e5m2_format);
 }
 
-static const struct storage_format bytes_1 = { 1, 1, load_raw, pack_raw };
-static const struct storage_format bytes_4 = { 4, 1, load_raw, pack_raw };
-static const struct storage_format bytes_8 = { 8, 1, load_raw, pack_raw };
-static const struct storage_format f32 = { 4, 1, load_raw, pack_f32 };
-static const struct storage_format f64 = { 8, 1, load_raw, pack_f64 };
-static const struct storage_format f16 = { 2, 2, load_f16, pack_f16 };
-static const struct storage_format bf16 = { 2, 2, load_bf16, pack_bf16 };
-static const struct storage_format f8e4m3 = { 1, 4, load_f8e4m3, pack_f8e4m3 };
-static const struct storage_format f8e5m2 = { 1, 4, load_f8e5m2, pack_f8e5m2 };
+/* ---- Sums, minima and maxima of 8-bit floats without infinities and NaNs ----
+ *
+ * The exponent field of a code becomes the lower bits of the exponent field of a wider float, and the upper ones are
+ * zero. This scales all values by one power of two, and denormals of both formats coincide. So widening is a shift, and
+ * one rounding by carry is right for normal and denormal results. `gap` is the number of upper exponent bits. The
+ * scale would show in products, in averages and in scaled sums, which use the general formats. */
+
+/* Splits codes into 16-bit lanes: those at even and at odd places. */
+VECTOR_INLINE vec_u16 f8_even(vec raw, const int gap)
+{
+	return (vec_u16)((vec_i16)((vec_u16)raw << 8) >> gap) & (uint16_t)(0x8000 | 0x7f00 >> gap);
+}
+
+VECTOR_INLINE vec_u16 f8_odd(vec raw, const int gap)
+{
+	return (vec_u16)((vec_i16)raw >> gap) & (uint16_t)(0x8000 | 0x7f00 >> gap);
+}
+
+/* Joins such lanes again, whose lower bits are ignored. */
+VECTOR_INLINE vec f8_join(vec even, vec odd, const int gap)
+{
+	const vec sign = (vec)((vec_u16){ 0 } + 0x8000), upper_byte = (vec)((vec_u16){ 0 } + 0xff00);
+	const vec_u16 even_codes = (vec_u16)vec_select_bits(sign, even, (vec)((vec_u16)even << gap));
+	const vec odd_codes = vec_select_bits(sign, odd, (vec)((vec_u16)odd << gap));
+	return vec_select(upper_byte, odd_codes, (vec)(even_codes >> 8));
+}
+
+/* The lanes are the upper halves of f32. Their sums round as those at full scale, which are at least 2^8 of the least
+ * denormal of f32. Four accumulators get the even lanes, then the odd ones. */
+VECTOR_INLINE void load_f8_in_f32(vec *to, const unsigned char *from, uint32_t accumulators, const int gap)
+{
+	for (uint32_t i = 0; i < accumulators; i += 4) {
+		const vec raw = vec_load(from + i / 4 * sizeof(vec));
+		const vec_u32 even = (vec_u32)f8_even(raw, gap), odd = (vec_u32)f8_odd(raw, gap);
+		to[i] = (vec)(even << 16);
+		to[i + 1] = (vec)(even & 0xffff0000u);
+		to[i + 2] = (vec)(odd << 16);
+		to[i + 3] = (vec)(odd & 0xffff0000u);
+	}
+}
+
+/* Clamps magnitudes to the f32 with the bits `largest`. */
+VECTOR_INLINE vec clamp_f32(vec x, int32_t largest)
+{
+#if defined(VECTOR_AVX512)
+	enum { LESSER_MAGNITUDE_WITH_FIRST_SIGN = 2 };
+	return (vec)_mm512_range_ps((__m512)x, (__m512)_mm512_set1_epi32(largest), LESSER_MAGNITUDE_WITH_FIRST_SIGN);
+#elif defined(VECTOR_AVX2)
+	const __m256 most = (__m256)_mm256_set1_epi32(largest), least = (__m256)_mm256_set1_epi32(largest | INT32_MIN);
+	return (vec)_mm256_max_ps(_mm256_min_ps((__m256)x, most), least);
+#else
+	const vec_i32 magnitude = (vec_i32)x & INT32_MAX;
+	return vec_select((vec)(magnitude < largest), x, (vec)(((vec_i32)x & INT32_MIN) | largest));
+#endif
+}
+
+VECTOR_INLINE vec_u32 round_f8_in_f32(vec x, const int gap, int32_t largest_code)
+{
+	const int shift = 24 - gap;
+	const vec_u32 bits = (vec_u32)clamp_f32(x, largest_code << shift);
+	return bits + ((1u << (shift - 1)) - 1) + ((bits >> shift) & 1);
+}
+
+VECTOR_INLINE void pack_f8_in_f32(
+	vec *to, const vec *from, uint32_t accumulators, const int gap, int32_t largest_code)
+{
+	const vec upper_half = (vec)((vec_u32){ 0 } + 0xffff0000u);
+	for (uint32_t i = 0; i < accumulators; i += 4) {
+		vec_u32 sum[4];
+		for (uint32_t k = 0; k < 4; k++)
+			sum[k] = round_f8_in_f32(from[i + k], gap, largest_code);
+		to[i / 4] = f8_join(vec_select(upper_half, (vec)sum[1], (vec)(sum[0] >> 16)),
+			vec_select(upper_half, (vec)sum[3], (vec)(sum[2] >> 16)), gap);
+	}
+}
+
+#define DEFINE_F8_IN_F32(name, gap, largest_code, special_from) \
+	VECTOR_INLINE void load_##name##_in_f32(vec *to, const unsigned char *from, uint32_t accumulators) \
+	{ \
+		load_f8_in_f32(to, from, accumulators, gap); \
+	} \
+	VECTOR_INLINE void pack_##name##_in_f32(vec *to, const vec *from, uint32_t accumulators) \
+	{ \
+		pack_f8_in_f32(to, from, accumulators, gap, largest_code); \
+	} \
+	static const struct storage_format name##_in_f32 = { \
+		1, 4, load_##name##_in_f32, pack_##name##_in_f32, special_from \
+	};
+
+DEFINE_F8_IN_F32(f8e4m3, 4, 0x7e, 0x7f)
+DEFINE_F8_IN_F32(f8e5m2, 3, 0x7b, 0x7c)
+
+/* ---- Sums of two operands in f16 ----
+ *
+ * The sum of two f16, rounded once to f16, is the same as that rounded to f32 first: f32 has twice as many bits of
+ * precision and two more. The same holds for two f8 that are added in f16. */
+#if defined(VECTOR_FP16)
+VECTOR_INLINE void pack_f16_lanes(vec *to, const vec *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i++) {
+		const __m512i magnitude = (__m512i)((vec_u16)from[i] & 0x7fff);
+		const __mmask32 nan = _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7c00));
+		to[i] = (vec)_mm512_mask_blend_epi16(nan, (__m512i)from[i], _mm512_set1_epi16(0x7e00));
+	}
+}
+
+VECTOR_INLINE void load_f8_in_f16(vec *to, const unsigned char *from, uint32_t accumulators, const int gap)
+{
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		const vec raw = vec_load(from + i / 2 * sizeof(vec));
+		to[i] = (vec)f8_even(raw, gap);
+		to[i + 1] = (vec)f8_odd(raw, gap);
+	}
+}
+
+/* Clamps and rounds. A sum that overflows f16 is an infinity here, and is clamped too. */
+VECTOR_INLINE vec round_f8_in_f16(vec x, const int gap, int16_t largest_code)
+{
+	const int shift = 8 - gap;
+	const __m512h most = (__m512h)_mm512_set1_epi16((int16_t)(largest_code << shift)),
+		      least = (__m512h)_mm512_set1_epi16((int16_t)(largest_code << shift | INT16_MIN));
+	const vec_u16 bits = (vec_u16)_mm512_max_ph(_mm512_min_ph((__m512h)x, most), least);
+	return (vec)(bits + (uint16_t)((1 << (shift - 1)) - 1) + ((bits >> shift) & 1));
+}
+
+VECTOR_INLINE void pack_f8_in_f16(
+	vec *to, const vec *from, uint32_t accumulators, const int gap, int16_t largest_code)
+{
+	for (uint32_t i = 0; i < accumulators; i += 2)
+		to[i / 2] = f8_join(round_f8_in_f16(from[i], gap, largest_code),
+			round_f8_in_f16(from[i + 1], gap, largest_code), gap);
+}
+
+#define DEFINE_F8_IN_F16(name, gap, largest_code, special_from) \
+	VECTOR_INLINE void load_##name##_in_f16(vec *to, const unsigned char *from, uint32_t accumulators) \
+	{ \
+		load_f8_in_f16(to, from, accumulators, gap); \
+	} \
+	VECTOR_INLINE void pack_##name##_in_f16(vec *to, const vec *from, uint32_t accumulators) \
+	{ \
+		pack_f8_in_f16(to, from, accumulators, gap, largest_code); \
+	} \
+	static const struct storage_format name##_in_f16 = { \
+		1, 2, load_##name##_in_f16, pack_##name##_in_f16, special_from \
+	};
+
+DEFINE_F8_IN_F16(f8e4m3, 1, 0x7e, 0x7f)
+DEFINE_F8_IN_F16(f8e5m2, 0, 0x7b, 0x7c)
+
+static const struct storage_format f16_lanes = { 2, 1, load_raw, pack_f16_lanes, 0 };
+#endif
+
+static const struct storage_format bytes_1 = { 1, 1, load_raw, pack_raw, 0 };
+static const struct storage_format bytes_4 = { 4, 1, load_raw, pack_raw, 0 };
+static const struct storage_format bytes_8 = { 8, 1, load_raw, pack_raw, 0 };
+static const struct storage_format f32 = { 4, 1, load_raw, pack_f32, 0 };
+static const struct storage_format f64 = { 8, 1, load_raw, pack_f64, 0 };
+static const struct storage_format f16 = { 2, 2, load_f16, pack_f16, 0 };
+static const struct storage_format bf16 = { 2, 2, load_bf16, pack_bf16, 0 };
+static const struct storage_format f8e4m3 = { 1, 4, load_f8e4m3, pack_f8e4m3, 0 };
+static const struct storage_format f8e5m2 = { 1, 4, load_f8e5m2, pack_f8e5m2, 0 };

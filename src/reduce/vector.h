@@ -19,6 +19,9 @@
 #elif COLLET_VECTOR_BYTES == 32
 #define VECTOR_AVX2
 #endif
+#if defined(COLLET_VECTOR_FP16) && defined(__AVX512FP16__)
+#define VECTOR_FP16
+#endif
 #if defined(VECTOR_AVX512) || defined(VECTOR_AVX2)
 #define VECTOR_F16C
 #include <immintrin.h>
@@ -26,6 +29,8 @@
 
 typedef uint8_t vec __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef int8_t vec_i8 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
+typedef int16_t vec_i16 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
+typedef uint16_t vec_u16 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef int32_t vec_i32 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef uint32_t vec_u32 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef int64_t vec_i64 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
@@ -92,14 +97,16 @@ VECTOR_INLINE uint64_t load_tail_word(const unsigned char *from, size_t bytes)
 }
 #endif
 
-/* Load and store the first bytes of a vector, fewer than all. The bytes of memory behind them are neither read nor
+/* Load and store the first bytes of a vector, at least one. The bytes of memory behind them are neither read nor
  * written, and are loaded as zero. */
 VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes)
 {
 #if defined(VECTOR_AVX512)
-	return (vec)_mm512_maskz_loadu_epi8(((uint64_t)1 << bytes) - 1, from);
+	return (vec)_mm512_maskz_loadu_epi8(UINT64_MAX >> (sizeof(vec) - bytes), from);
 #elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	vec_u64 v = { 0 };
+	if (bytes == sizeof(vec))
+		return vec_load(from);
 	for (size_t i = 0; i < sizeof(vec) / 8 && i * 8 < bytes; i++)
 		v[i] = load_tail_word(from + i * 8, bytes - i * 8);
 	return (vec)v;
@@ -113,9 +120,13 @@ VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes)
 VECTOR_INLINE void vec_store_tail(unsigned char *to, vec v, size_t bytes)
 {
 #if defined(VECTOR_AVX512)
-	_mm512_mask_storeu_epi8(to, ((uint64_t)1 << bytes) - 1, (__m512i)v);
+	_mm512_mask_storeu_epi8(to, UINT64_MAX >> (sizeof(vec) - bytes), (__m512i)v);
 #else
 	const unsigned char *from = (const unsigned char *)&v;
+	if (bytes == sizeof(vec)) {
+		vec_store(to, v);
+		return;
+	}
 	for (size_t part_bytes = sizeof(vec) / 2; part_bytes > 0; part_bytes /= 2) {
 		if (!(bytes & part_bytes))
 			continue;
@@ -126,12 +137,35 @@ VECTOR_INLINE void vec_store_tail(unsigned char *to, vec v, size_t bytes)
 #endif
 }
 
-/* Selects lane by lane: mask ? yes : no. */
+/* Selects bit by bit: mask ? yes : no. */
+VECTOR_INLINE vec vec_select_bits(vec mask, vec yes, vec no)
+{
+#if defined(VECTOR_AVX512)
+	return (vec)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)yes, (__m512i)no, 0xca);
+#else
+	return (mask & yes) | (~mask & no);
+#endif
+}
+
+/* Selects lane by lane, where all bits of a lane's mask are equal. */
 VECTOR_INLINE vec vec_select(vec mask, vec yes, vec no)
 {
 #if defined(VECTOR_AVX2)
 	return (vec)_mm256_blendv_epi8((__m256i)no, (__m256i)yes, (__m256i)mask);
 #else
-	return (mask & yes) | (~mask & no);
+	return vec_select_bits(mask, yes, no);
+#endif
+}
+
+/* True if the topmost bit of any byte is set. */
+VECTOR_INLINE bool vec_has_top_bits(vec v)
+{
+#if defined(VECTOR_AVX512)
+	return _mm512_movepi8_mask((__m512i)v) != 0;
+#elif defined(VECTOR_AVX2)
+	return _mm256_movemask_epi8((__m256i)v) != 0;
+#else
+	const vec_u64 words = (vec_u64)v;  /* a plain vector has 16 bytes, so these are all */
+	return ((words[0] | words[1]) & 0x8080808080808080u) != 0;
 #endif
 }

@@ -304,15 +304,14 @@ static void many_operands_round_once(void **state)
 }
 
 /* Adds every code to a few others: denormals, values that round to the next exponent or to infinity, NaN. */
-static void every_bf16_is_rounded_alike(void **state)
+static void check_every_16_bit_code(collet_dtype dtype, const uint16_t *others, size_t others_count)
 {
 	enum { CODES = 65536 };
-	static const uint16_t others[] = { 0, 0x0001, 0x807f, 0x0080, 0x3f80, 0xbf81, 0x7f7f, 0xff7f, 0x7f80, 0x7fc1 };
 	uint16_t *const codes = calloc(4, CODES * sizeof(*codes)), *const other = codes + CODES,
 		 *const plain = other + CODES, *const sums = plain + CODES;
 	for (uint32_t i = 0; i < CODES; i++)
 		codes[i] = (uint16_t)i;
-	for (size_t o = 0; o < sizeof(others) / sizeof(others[0]); o++) {
+	for (size_t o = 0; o < others_count; o++) {
 		for (uint32_t i = 0; i < CODES; i++)
 			other[i] = others[o];
 		for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
@@ -321,13 +320,62 @@ static void every_bf16_is_rounded_alike(void **state)
 			uint16_t *const into = isa == COLLET_ISA_PLAIN ? plain : sums;
 			if (!collet_isa_available(isa))
 				continue;
-			assert_int_equal(
-				collet_reduction_init(&r, COLLET_BF16, COLLET_SUM, NULL, 0, 1, isa), COLLET_OK);
+			assert_int_equal(collet_reduction_init(&r, dtype, COLLET_SUM, NULL, 0, 1, isa), COLLET_OK);
 			collet_reduction_run(&r, into, both, 2, CODES, false, NULL);
 			assert_memory_equal(into, plain, CODES * sizeof(*plain));
 		}
 	}
 	free(codes);
+}
+
+static void every_16_bit_float_is_rounded_alike(void **state)
+{
+	static const uint16_t bf16[] = { 0, 0x0001, 0x807f, 0x0080, 0x3f80, 0xbf81, 0x7f7f, 0xff7f, 0x7f80, 0x7fc1 };
+	static const uint16_t f16[] = { 0, 0x0001, 0x83ff, 0x0400, 0x3c00, 0xbc01, 0x1001, 0x7bff, 0xfbff, 0x4c00,
+		0x7c00, 0x7e01 };
+	check_every_16_bit_code(COLLET_BF16, bf16, sizeof(bf16) / sizeof(bf16[0]));
+	check_every_16_bit_code(COLLET_F16, f16, sizeof(f16) / sizeof(f16[0]));
+}
+
+/* Adds every code to every other. Blocks without infinities and NaNs use other formats, so pairs that have one come
+ * last: the order is by the greater of the two magnitudes. */
+static void check_every_8_bit_pair(collet_dtype dtype)
+{
+	enum { PAIRS = 65536 };
+	uint8_t *const left = calloc(4, PAIRS), *const right = left + PAIRS, *const want = right + PAIRS,
+		*const sums = want + PAIRS;
+	const bool unscaled[2] = { false, false };
+	size_t count = 0;
+	for (uint32_t most = 0; most < 128; most++)
+		for (uint32_t pair = 0; pair < PAIRS; pair++) {
+			const uint32_t a = pair & 0x7f, b = pair >> 8 & 0x7f;
+			if ((a > b ? a : b) != most)
+				continue;
+			left[count] = (uint8_t)pair;
+			right[count++] = (uint8_t)(pair >> 8);
+		}
+	assert_int_equal(count, PAIRS);
+	for (size_t i = 0; i < PAIRS; i++) {
+		const void *const operands[2] = { left + i, right + i };
+		const struct reference_case c = { dtype, COLLET_SUM, 2, operands, unscaled, 1, 1, false };
+		reference_reduce(&c, want + i);
+	}
+	for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
+		struct collet_reduction r;
+		const struct collet_operand both[] = { { left, false }, { right, false } };
+		if (!collet_isa_available(isa))
+			continue;
+		assert_int_equal(collet_reduction_init(&r, dtype, COLLET_SUM, NULL, 0, 1, isa), COLLET_OK);
+		collet_reduction_run(&r, sums, both, 2, PAIRS, false, NULL);
+		assert_memory_equal(sums, want, PAIRS);
+	}
+	free(left);
+}
+
+static void every_sum_of_two_8_bit_floats_is_right(void **state)
+{
+	check_every_8_bit_pair(COLLET_F8E4M3);
+	check_every_8_bit_pair(COLLET_F8E5M2);
 }
 
 /* ---- The caller's floating-point mode ---- */
@@ -468,7 +516,8 @@ int main(void)
 		cmocka_unit_test(floats_match_the_reference),
 		cmocka_unit_test(nan_and_zero_obey_one_rule),
 		cmocka_unit_test(many_operands_round_once),
-		cmocka_unit_test(every_bf16_is_rounded_alike),
+		cmocka_unit_test(every_16_bit_float_is_rounded_alike),
+		cmocka_unit_test(every_sum_of_two_8_bit_floats_is_right),
 		cmocka_unit_test(the_callers_mode_is_neither_used_nor_lost),
 		cmocka_unit_test(user_operations_fold_from_the_left),
 		cmocka_unit_test(what_does_not_exist_is_refused),
