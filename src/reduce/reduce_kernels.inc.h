@@ -48,18 +48,18 @@ struct kernel_spec {
 	void (*reduce_any)(const struct kernel_arguments *arguments, size_t offset, size_t bytes);
 };
 
-/* Loads one operand's part of a block that begins at offset: all bytes of these accumulators, or the first
- * edge_bytes of a vector if that is not 0. Sets the topmost bits of bytes in *special where codes are not for the
- * format. */
+/* Loads one operand's part of a block that begins at offset: all bytes of these accumulators, or for an edge the first
+ * edge_bytes of a vector. Sets the topmost bits of bytes in *special where codes are not for the format. is_edge is a
+ * constant, so that an edge stays in registers. */
 VECTOR_INLINE void load_operand(vec *to, vec *special, const struct collet_operand operand, size_t offset,
-	uint32_t accumulators, size_t edge_bytes, const struct kernel_arguments *arguments,
+	uint32_t accumulators, bool is_edge, size_t edge_bytes, const struct kernel_arguments *arguments,
 	const struct kernel_spec spec)
 {
 	const struct storage_format *const format = spec.format;
 	const unsigned char *from = (const unsigned char *)operand.data + offset;
 	unsigned char edge[sizeof(vec)];
-	if (edge_bytes) {
-		vec_store(edge, vec_load_tail(from, edge_bytes));
+	if (is_edge) {
+		vec_store(edge, vec_load_tail(from, edge_bytes, format->element_bytes));
 		from = edge;
 	}
 	for (uint32_t i = 0; format->special_from && i < accumulators; i += format->accumulators)
@@ -73,12 +73,12 @@ VECTOR_INLINE void load_operand(vec *to, vec *special, const struct collet_opera
 /* Reduces and packs such a block. Returns false if it has codes that are not for the format. */
 VECTOR_INLINE bool reduce_block(vec *block, const struct kernel_arguments *arguments,
 	const struct collet_operand *operands, uint32_t operand_count, size_t offset, uint32_t accumulators,
-	size_t edge_bytes, const struct kernel_spec spec)
+	bool is_edge, size_t edge_bytes, const struct kernel_spec spec)
 {
 	vec sum[BLOCK_ACCUMULATORS], next[BLOCK_ACCUMULATORS], special = { 0 };
-	load_operand(sum, &special, operands[0], offset, accumulators, edge_bytes, arguments, spec);
+	load_operand(sum, &special, operands[0], offset, accumulators, is_edge, edge_bytes, arguments, spec);
 	for (uint32_t k = 1; k < operand_count; k++) {
-		load_operand(next, &special, operands[k], offset, accumulators, edge_bytes, arguments, spec);
+		load_operand(next, &special, operands[k], offset, accumulators, is_edge, edge_bytes, arguments, spec);
 		for (uint32_t i = 0; i < accumulators; i++)
 			sum[i] = spec.combine(sum[i], next[i]);
 	}
@@ -89,27 +89,34 @@ VECTOR_INLINE bool reduce_block(vec *block, const struct kernel_arguments *argum
 }
 
 /* Reduces at most one vector. */
-VECTOR_INLINE void reduce_edge(const struct kernel_arguments *arguments, size_t offset, size_t bytes,
-	const struct kernel_spec spec)
+VECTOR_INLINE void reduce_edge(const struct kernel_arguments *arguments, uint32_t operand_count, size_t offset,
+	size_t bytes, const struct kernel_spec spec)
 {
 	vec block[1];
-	reduce_block(block, arguments, arguments->operands, arguments->operand_count, offset, spec.format->accumulators,
+	reduce_block(block, arguments, arguments->operands, operand_count, offset, spec.format->accumulators, true,
 		bytes, spec);
-	vec_store_tail(arguments->result + offset, block[0], bytes);
+	vec_store_tail(arguments->result + offset, block[0], bytes, spec.format->element_bytes);
 	if (arguments->copy)
-		vec_store_tail(arguments->copy + offset, block[0], bytes);
+		vec_store_tail(arguments->copy + offset, block[0], bytes, spec.format->element_bytes);
 }
 
-/* Reduces whole blocks, and returns the offset behind the last one. operand_count is a constant where that helps. */
-VECTOR_INLINE size_t reduce_blocks(const struct kernel_arguments *arguments, const struct collet_operand *operands,
-	uint32_t operand_count, size_t offset, size_t end, const struct kernel_spec spec)
+/* Size of a block of BLOCK_ACCUMULATORS. */
+VECTOR_INLINE size_t block_bytes(const struct kernel_spec spec)
 {
-	const uint32_t vectors = BLOCK_ACCUMULATORS / spec.format->accumulators;
-	const size_t block_bytes = vectors * sizeof(vec);
-	for (; end - offset >= block_bytes; offset += block_bytes) {
+	return BLOCK_ACCUMULATORS / spec.format->accumulators * sizeof(vec);
+}
+
+/* Reduces whole blocks of these accumulators, and returns the offset behind the last one. operand_count is a constant
+ * where that helps. */
+VECTOR_INLINE size_t reduce_blocks(const struct kernel_arguments *arguments, const struct collet_operand *operands,
+	uint32_t operand_count, size_t offset, size_t end, uint32_t accumulators, const struct kernel_spec spec)
+{
+	const uint32_t vectors = accumulators / spec.format->accumulators;
+#pragma GCC unroll 1
+	for (; end - offset >= vectors * sizeof(vec); offset += vectors * sizeof(vec)) {
 		vec block[BLOCK_ACCUMULATORS];
 		const bool is_reduced =
-			reduce_block(block, arguments, operands, operand_count, offset, BLOCK_ACCUMULATORS, 0, spec);
+			reduce_block(block, arguments, operands, operand_count, offset, accumulators, false, 0, spec);
 		if (__builtin_expect(!is_reduced, false)) {
 			for (uint32_t i = 0; i < vectors; i++)
 				spec.reduce_any(arguments, offset + i * sizeof(vec), sizeof(vec));
@@ -131,34 +138,50 @@ VECTOR_INLINE size_t reduce_blocks(const struct kernel_arguments *arguments, con
  * have a loop of their own, which keeps their addresses in registers. */
 VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t count, const struct kernel_spec spec)
 {
-	size_t end = count * spec.format->element_bytes;
-	size_t head = arguments->is_nontemporal ? -(uintptr_t)arguments->result % sizeof(vec) : 0, offset = head;
-	if (arguments->operand_count == 2) {
-		const struct collet_operand two[2] = { arguments->operands[0], arguments->operands[1] };
-		struct kernel_spec pair_spec = spec;
-		if (spec.pair_format) {
-			pair_spec.format = spec.pair_format;
-			pair_spec.combine = spec.pair_combine;
+	size_t end = count * spec.format->element_bytes, head = 0, offset = 0;
+	if (end >= block_bytes(spec)) {
+		offset = head = arguments->is_nontemporal ? -(uintptr_t)arguments->result % sizeof(vec) : 0;
+		if (arguments->operand_count == 2) {
+			const struct collet_operand two[2] = { arguments->operands[0], arguments->operands[1] };
+			struct kernel_spec pair_spec = spec;
+			if (spec.pair_format) {
+				pair_spec.format = spec.pair_format;
+				pair_spec.combine = spec.pair_combine;
+			}
+			offset = reduce_blocks(arguments, two, 2, offset, end, BLOCK_ACCUMULATORS, pair_spec);
+		} else {
+			offset = reduce_blocks(arguments, arguments->operands, arguments->operand_count, offset, end,
+				BLOCK_ACCUMULATORS, spec);
 		}
-		offset = reduce_blocks(arguments, two, 2, offset, end, pair_spec);
-	} else {
-		offset = reduce_blocks(arguments, arguments->operands, arguments->operand_count, offset, end, spec);
 	}
-	while (offset < end || head > 0) {
-		if (offset == end) {
-			offset = 0;
-			end = head;
-			head = 0;
+	do {
+		for (size_t bytes; offset < end; offset += bytes) {
+			bytes = end - offset < sizeof(vec) ? end - offset : sizeof(vec);
+			if (spec.reduce_any)
+				spec.reduce_any(arguments, offset, bytes);
+			else
+				reduce_edge(arguments, arguments->operand_count, offset, bytes, spec);
 		}
-		const size_t bytes = end - offset < sizeof(vec) ? end - offset : sizeof(vec);
-		if (spec.reduce_any)
-			spec.reduce_any(arguments, offset, bytes);
-		else
-			reduce_edge(arguments, offset, bytes, spec);
-		offset += bytes;
-	}
+		offset = 0;
+		end = head;
+		head = 0;
+	} while (end > 0);
 	if (arguments->is_nontemporal)
 		vec_nontemporal_fence();
+}
+
+/* Reduces two operands of at most a block. Small messages take this path, so it saves no registers and has no loop over
+ * operands. It is not unrolled: only its first vectors count. With AVX-512 an edge is as fast as a whole vector. */
+VECTOR_INLINE void reduce_small_pair(
+	const struct kernel_arguments *arguments, size_t count, const struct kernel_spec spec)
+{
+	const size_t end = count * spec.format->element_bytes;
+	size_t offset = 0;
+	if (sizeof(vec) < 64)
+		offset = reduce_blocks(arguments, arguments->operands, 2, 0, end, spec.format->accumulators, spec);
+#pragma GCC unroll 1
+	for (; offset < end; offset += sizeof(vec))
+		reduce_edge(arguments, 2, offset, end - offset < sizeof(vec) ? end - offset : sizeof(vec), spec);
 }
 
 /* Short spans are stored as usual, and so are results that no number of elements brings to a vector's boundary. */
@@ -169,14 +192,39 @@ VECTOR_INLINE bool may_bypass_caches(
 	       (uintptr_t)target->result % spec.format->element_bytes == 0;
 }
 
+/* Selects formats and spans for reduce_small_pair(). Formats with much code for conversions do without it. */
+VECTOR_INLINE bool is_small_pair(const struct collet_reduction_target *target, uint32_t operand_count, size_t count,
+	const struct kernel_spec spec)
+{
+#if defined(VECTOR_F16C)
+	const uint32_t most_accumulators = 2;
+#else
+	const uint32_t most_accumulators = 1;
+#endif
+	return spec.format->accumulators <= most_accumulators && operand_count == 2 && !target->copy &&
+	       count * spec.format->element_bytes <= block_bytes(spec);
+}
+
+/* Large spans have a function of their own, so that small ones need not save the registers that it uses. */
 #define DEFINE_KERNEL(name, ...) \
-	static void name(const struct collet_reduction_target *target, const struct collet_operand *operands, \
-		uint32_t operand_count, size_t count, const struct collet_scaling *scaling) \
+	static __attribute__((noinline)) void name##_span(const struct collet_reduction_target *target, \
+		const struct collet_operand *operands, uint32_t operand_count, size_t count, \
+		const struct collet_scaling *scaling) \
 	{ \
 		const struct kernel_spec spec = { __VA_ARGS__ }; \
 		const struct kernel_arguments arguments = { target->result, target->copy, \
 			may_bypass_caches(target, count, spec), operands, operand_count, scaling }; \
 		reduce_span(&arguments, count, spec); \
+	} \
+	static void name(const struct collet_reduction_target *target, const struct collet_operand *operands, \
+		uint32_t operand_count, size_t count, const struct collet_scaling *scaling) \
+	{ \
+		const struct kernel_spec spec = { __VA_ARGS__ }; \
+		const struct kernel_arguments arguments = { target->result, NULL, false, operands, 2, scaling }; \
+		if (is_small_pair(target, operand_count, count, spec)) \
+			reduce_small_pair(&arguments, count, spec); \
+		else \
+			name##_span(target, operands, operand_count, count, scaling); \
 	}
 
 /* ---- Kernels. Signed and unsigned integers share those that do not depend on the sign. ---- */
@@ -234,7 +282,8 @@ DEFINE_FLOAT_KERNELS(f64, f64, NULL)
 	static __attribute__((noinline)) void name##_any( \
 		const struct kernel_arguments *arguments, size_t offset, size_t bytes) \
 	{ \
-		reduce_edge(arguments, offset, bytes, (struct kernel_spec){ &format_name, operation }); \
+		reduce_edge(arguments, arguments->operand_count, offset, bytes, \
+			(struct kernel_spec){ &format_name, operation }); \
 	} \
 	DEFINE_KERNEL(name, &format_name##_in_f32, operation, .reduce_any = name##_any, __VA_ARGS__)
 #define DEFINE_F8_KERNELS(name) \

@@ -79,16 +79,20 @@ VECTOR_INLINE void vec_nontemporal_fence(void)
 #if !defined(VECTOR_AVX512)
 /* Loads the first bytes, at most 8, as a word. It assembles them in registers: a wide load after narrow stores to a
  * buffer would stall until the stores are done, which dominates the cost of a small message. */
-VECTOR_INLINE uint64_t load_tail_word(const unsigned char *from, size_t bytes)
+VECTOR_INLINE uint64_t load_tail_word(const unsigned char *from, size_t bytes, size_t element_bytes)
 {
 	uint64_t word = 0;
 	uint32_t low, high;
-	if (bytes >= 8) {
+	uint16_t two;
+	if (bytes >= 8 || element_bytes == 8) {
 		memcpy(&word, from, 8);
-	} else if (bytes >= 4) { /* two loads that overlap */
+	} else if (bytes >= 4 || element_bytes == 4) { /* two loads that overlap */
 		memcpy(&low, from, 4);
 		memcpy(&high, from + bytes - 4, 4);
 		word = low | (uint64_t)high << (bytes - 4) * 8;
+	} else if (element_bytes == 2) {
+		memcpy(&two, from, 2);
+		word = two;
 	} else {
 		for (size_t i = 0; i < bytes; i++)
 			word |= (uint64_t)from[i] << i * 8;
@@ -98,9 +102,16 @@ VECTOR_INLINE uint64_t load_tail_word(const unsigned char *from, size_t bytes)
 #endif
 
 /* Load and store the first bytes of a vector, at least one. The bytes of memory behind them are neither read nor
- * written, and are loaded as zero. */
-VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes)
+ * written, and are loaded as zero. element_bytes is a constant that divides bytes; it saves branches. */
+VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes, size_t element_bytes)
 {
+#if defined(VECTOR_AVX2)
+	if (element_bytes % 4 == 0) {
+		const __m256i mask = _mm256_cmpgt_epi32(
+			_mm256_set1_epi32((int)bytes), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+		return (vec)_mm256_maskload_epi32((const int *)(const void *)from, mask);
+	}
+#endif
 #if defined(VECTOR_AVX512)
 	return (vec)_mm512_maskz_loadu_epi8(UINT64_MAX >> (sizeof(vec) - bytes), from);
 #elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -108,7 +119,7 @@ VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes)
 	if (bytes == sizeof(vec))
 		return vec_load(from);
 	for (size_t i = 0; i < sizeof(vec) / 8 && i * 8 < bytes; i++)
-		v[i] = load_tail_word(from + i * 8, bytes - i * 8);
+		v[i] = load_tail_word(from + i * 8, bytes - i * 8, element_bytes);
 	return (vec)v;
 #else
 	vec v = { 0 };
@@ -117,7 +128,7 @@ VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes)
 #endif
 }
 
-VECTOR_INLINE void vec_store_tail(unsigned char *to, vec v, size_t bytes)
+VECTOR_INLINE void vec_store_tail(unsigned char *to, vec v, size_t bytes, size_t element_bytes)
 {
 #if defined(VECTOR_AVX512)
 	_mm512_mask_storeu_epi8(to, UINT64_MAX >> (sizeof(vec) - bytes), (__m512i)v);
@@ -127,7 +138,7 @@ VECTOR_INLINE void vec_store_tail(unsigned char *to, vec v, size_t bytes)
 		vec_store(to, v);
 		return;
 	}
-	for (size_t part_bytes = sizeof(vec) / 2; part_bytes > 0; part_bytes /= 2) {
+	for (size_t part_bytes = sizeof(vec) / 2; part_bytes >= element_bytes; part_bytes /= 2) {
 		if (!(bytes & part_bytes))
 			continue;
 		memcpy(to, from, part_bytes);
