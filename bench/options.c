@@ -183,7 +183,7 @@ static const char intro[] =
 	"  collet-bench init -n 64               time and memory to create a communicator\n"
 	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
 	"  collet-bench overlap COLLECTIVE -n 2  how much of a request hides behind a sleep, or behind computing\n"
-	"  collet-bench request COLLECTIVE -n 2  what a request costs over the same call without one; the rate of many\n"
+	"  collet-bench request COLLECTIVE -n 2  what a request costs over a blocking call; the rate of many\n"
 	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
 	"  collet-bench training -n 2 [-- OPTION...]\n"
 	"                                        collet-train's strategies, one after the other, with its options\n"
