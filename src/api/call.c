@@ -46,7 +46,7 @@ static collet_status complete(struct collet_request *request)
 }
 
 /* Completes the request. Under lock, which it releases first: staging may wait for a copy. */
-static collet_status complete_and_unlock(struct collet_request **request)
+static collet_status complete_and_unlock(struct collet_request **request, bool is_biased)
 {
 	struct collet_request *ended = *request;
 	struct collet_engine *engine = ended->state->engine;
@@ -56,14 +56,14 @@ static collet_status complete_and_unlock(struct collet_request **request)
 	if (staging)
 		collet_offload->staging_stop(staging);
 	const collet_status status = complete(ended);
-	collet_engine_unlock(engine);
+	collet_engine_unlock_biased(engine, is_biased);
 	return staging ? collet_offload->staging_end(staging, status) : status;
 }
 
 collet_status collet_call_complete(struct collet_request **request)
 {
-	collet_engine_lock((*request)->state->engine);
-	return complete_and_unlock(request);
+	const bool is_biased = collet_engine_lock_biased((*request)->state->engine);
+	return complete_and_unlock(request, is_biased);
 }
 
 /* Polls the messages of a fast-path request, and no others, before the engine waits for it. Returns how many polls were
@@ -113,13 +113,20 @@ static void poll_with_backoff(struct collet_request *request)
 collet_status collet_call_wait(struct collet_request **request)
 {
 	struct collet_request *awaited = *request;
-	const struct collet_comm_state *state = awaited->state;
-	collet_engine_lock(state->engine);
-	if (state->fast_path_request == awaited)
+	struct collet_comm_state *state = awaited->state;
+	bool is_biased = collet_engine_lock_biased(state->engine);
+	if (state->fast_path_queued)
+		collet_fast_path_progress_queue(state);
+	if (state->fast_path_request == awaited) {
 		poll_with_backoff(awaited);
-	if (awaited->status == COLLET_PENDING)
+		if (awaited->status != COLLET_PENDING)
+			awaited->fast_path.next = NULL;
+	}
+	if (awaited->status == COLLET_PENDING) {
+		collet_engine_upgrade_lock(state->engine, &is_biased);
 		collet_engine_wait_locked(state->engine, has_ended, awaited);
-	return complete_and_unlock(request);
+	}
+	return complete_and_unlock(request, is_biased);
 }
 
 collet_status collet_call_poll(struct collet_request **request)
@@ -160,8 +167,14 @@ void collet_call_start(collet_comm *comm, struct collet_request *request, bool b
 		return;
 	}
 	request->is_starting = false;
+	const bool follows = collet_fast_path_follow(request);
 	collet_comm_count_call(comm, request);
 	collet_call_record_start(request);
+	if (follows) {
+		if (comm->state.fast_path_queued)
+			collet_fast_path_progress_queue(&comm->state);
+		return;
+	}
 	const collet_status status = collet_request_start(request);
 	if (status != COLLET_OK)
 		collet_comm_state_end(&comm->state, status, true, collet_last_error());
@@ -204,6 +217,15 @@ static void cache_call(collet_comm *comm, struct collet_request *request)
 	comm->cached_call.plan_generation = request->plan_generation;
 }
 
+/* True if how asks for a request and for nothing else but a timeout. */
+static bool is_plain_request(const collet_how *how)
+{
+	bool others = how->stream || how->algorithm || how->segment_bytes || how->channels;
+	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
+		others |= how->reserved[i] != 0;
+	return how->request && !others && how->timeout_ns >= COLLET_NO_TIMEOUT;
+}
+
 collet_status collet_call_wait_or_return(struct collet_request *request, const collet_how *how)
 {
 	struct collet_engine *engine = request->state->engine;
@@ -214,7 +236,7 @@ collet_status collet_call_wait_or_return(struct collet_request *request, const c
 	}
 	if (request->status == COLLET_PENDING)
 		collet_engine_wait_locked(engine, has_ended, request);
-	return complete_and_unlock(&request);
+	return complete_and_unlock(&request, false);
 }
 
 collet_status collet_call_run(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
@@ -234,7 +256,8 @@ collet_status collet_call_run(collet_comm *comm, const struct collet_call_argume
 		collet_engine_unlock(engine);
 		return status;
 	}
-	if (how == &default_how && request->plan_key.algorithm)
+	if ((how == &default_how || (is_plain_request(how) && !collet_op_is_caller_defined(call->op))) &&
+		request->plan_key.algorithm)
 		cache_call(comm, request);
 	assign_sequence(&comm->state, request);
 	collet_call_start(comm, request, !how->request);
@@ -267,5 +290,39 @@ bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, col
 	}
 	*status = complete(request);
 	collet_engine_unlock_biased(engine, is_biased);
+	return true;
+}
+
+/* True if the request has the plan of the cached call. */
+static bool has_cached_plan(const struct collet_request *request, const struct collet_cached_call *cached)
+{
+	const struct collet_plan_key *key = &request->plan_key;
+	return key->count == cached->count && key->collective == cached->collective && key->dtype == cached->dtype &&
+		key->op == (uint32_t)cached->op && key->root == cached->root && key->algorithm == 1 &&
+		!key->segment_bytes && !key->channels;
+}
+
+bool collet_call_start_cached(collet_comm *comm, const void *send, void *recv, const collet_how *how)
+{
+	const struct collet_cached_call *cached = &comm->cached_call;
+	struct collet_comm_state *state = &comm->state;
+	if (!is_plain_request(how) || collet_op_is_caller_defined(cached->op))
+		return false;
+	const bool is_biased = collet_engine_lock_biased(state->engine);
+	struct collet_request *request = state->free_requests;
+	if (!is_biased || !request || !request->fast_path.is_eligible || !has_cached_plan(request, cached)) {
+		collet_engine_unlock_biased(state->engine, is_biased);
+		return false;
+	}
+	state->free_requests = request->next_free;
+	collet_request_reset(request);
+	request->is_p2p = false;
+	request->input = send;
+	request->result = recv;
+	request->timeout_ns = how->timeout_ns ? how->timeout_ns : state->timeout_ns;
+	assign_sequence(state, request);
+	collet_call_start(comm, request, false);
+	collet_engine_unlock_biased(state->engine, is_biased);
+	*how->request = request;
 	return true;
 }

@@ -8,6 +8,12 @@
 #include "api/offload.h"
 #include "engine/request.h"
 
+/* True if the same arguments may mean another operation at each call. */
+static inline bool collet_op_is_caller_defined(collet_op op)
+{
+	return op == COLLET_USER || op == COLLET_PREMUL_SUM;
+}
+
 struct collet_call_arguments {
 	const char *function; /* static, for error texts */
 	enum collet_collective collective;
@@ -28,6 +34,10 @@ collet_status collet_call_run(collet_comm *comm, const struct collet_call_argume
 /* Repeats the blocking call that comm->cached_call describes with other buffers. Returns false if its plan is in use or
  * another call is pending; nothing has happened then. Takes the engine's lock. */
 bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, collet_status *status);
+/* Starts the call that comm->cached_call describes with other buffers, if how asks for a request and for nothing else
+ * but a timeout. Returns false if a plan must be made, the call is large, or several threads make calls; nothing has
+ * happened then. Takes the engine's lock. */
+bool collet_call_start_cached(collet_comm *comm, const void *send, void *recv, const collet_how *how);
 
 /* ---- The steps of a call, for code that does something between them (call.c, call_plan.c) */
 

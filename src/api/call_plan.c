@@ -255,12 +255,6 @@ static bool same_key(const struct collet_plan_key *a, const struct collet_plan_k
 		a->channels == b->channels && a->commutes == b->commutes;
 }
 
-/* True if the same arguments may mean another operation at each call. */
-static bool is_caller_defined(collet_op op)
-{
-	return op == COLLET_USER || op == COLLET_PREMUL_SUM;
-}
-
 collet_status collet_call_plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request)
 {
@@ -281,7 +275,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 	request->input = call->send;
 	request->result = call->recv;
 	const bool planned = repeatable && same_key(&key, &request->plan_key);
-	if (planned && !is_caller_defined(call->op))
+	if (planned && !collet_op_is_caller_defined(call->op))
 		return COLLET_OK;
 	request->plan_key.algorithm = 0;
 	request->plan_generation++;

@@ -143,6 +143,8 @@ static collet_status run_inside(collet_comm *comm, struct collet_call_arguments 
 	struct extent receives, enum in_place in_place, const collet_how *how)
 {
 	struct byte_range send = { NULL, 0 }, recv = { NULL, 0 };
+	if (how && is_repeat(comm, call, in_place) && collet_call_start_cached(comm, call->send, call->recv, how))
+		return COLLET_OK;
 	collet_status status = check_dtype(call->function, call->dtype);
 	if (status == COLLET_OK)
 		status = check_root(comm, call->function, call->root);

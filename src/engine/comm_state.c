@@ -117,6 +117,7 @@ void collet_comm_state_tear_down(struct collet_comm_state *state)
 	for (struct collet_progress_hook *hook = state->hooks; hook; hook = hook->next)
 		if (hook->table->release_buffers)
 			hook->table->release_buffers(hook->context);
+	collet_fast_path_clear(state);
 	const enum collet_status status =
 		(enum collet_status)atomic_load_explicit(&state->end_status, memory_order_acquire);
 	for (struct collet_request *request = state->engine->pending_requests, *next; request; request = next) {

@@ -39,7 +39,9 @@ struct collet_comm_state {
 	uint64_t next_sequence;
 	uint64_t history_hash;               /* see collet_call_history_hash() */
 	bool tasks_need_progress;            /* a transfer completed since its tasks made progress */
-	struct collet_request *fast_path_request; /* the request on the fast path; task 0 issues nothing meanwhile */
+	struct collet_request *fast_path_request; /* the first on the fast path; task 0 issues nothing meanwhile */
+	struct collet_request *fast_path_queued; /* the first of them that has not begun; NULL: all have */
+	struct collet_request *fast_path_last, *fast_path_newest; /* if the first has a next: last, last begun */
 	int64_t timeout_ns;
 	struct collet_recorder recorder;     /* any thread may read it */
 	uint64_t roundings;

@@ -8,6 +8,7 @@
  * fast_path_plan.c has planned the steps. If a peer queue is empty, a transfer bypasses it; most transfers complete at
  * once, and a receive is retried for a while. Other transfers go through the queues, so that the engine handles order,
  * deadlines, lost peers and sleep. A send is posted when it is queued, and a receive when something has arrived. */
+#include <assert.h>
 #include <string.h>
 
 #include "engine/comm_state.h"
@@ -21,6 +22,9 @@
 
 /* Operands up to this size are copied out of the transport's memory: releasing a view would cost more. */
 enum { COPY_VIEW_BYTES = 128 };
+
+/* Most calls of a communicator that have sent and wait for their receives. */
+enum { FAST_PATH_CALLS = TASK_WINDOW - 1 };
 
 static char *address(const struct collet_request *request, struct collet_buffer_offset place)
 {
@@ -258,12 +262,17 @@ static bool run_step(
 	return true;
 }
 
+/* True if the request fits the fast path and no call runs in task 0. */
+static bool is_task_idle(const struct collet_request *request)
+{
+	const struct collet_task *task = request->state->tasks[0];
+	return request->fast_path.is_eligible && request->fast_path.base[COLLET_STAGING] && !task->first_request &&
+	       task->oldest == task->next;
+}
+
 bool collet_fast_path_is_eligible(const struct collet_request *request)
 {
-	const struct collet_comm_state *state = request->state;
-	const struct collet_task *task = state->tasks[0];
-	return request->fast_path.is_eligible && task && !task->first_request && task->oldest == task->next &&
-	       !state->fast_path_request;
+	return is_task_idle(request) && !request->state->fast_path_request;
 }
 
 /* Returns the bytes of a buffer with this partition. V-forms do not take this path. */
@@ -273,23 +282,19 @@ static uint64_t partition_bytes(const struct collet_request *request, const stru
 	return shape->count * request->element_bytes * (partition->kind == COLLET_PARTITION_BLOCKS ? shape->size : 1);
 }
 
-void collet_fast_path_start(struct collet_request *request)
+/* Executes the steps that need no receive. The item counts the pending transfers. */
+static inline void begin(struct collet_request *request, struct collet_work_item *item)
 {
-	struct collet_comm_state *state = request->state;
 	struct collet_fast_path *fast_path = &request->fast_path;
-	struct collet_task *task = state->tasks[0];
-	struct collet_work_item *item = &task->items[task->next % TASK_WINDOW];
-	state->fast_path_request = request;
 	fast_path->item = item;
 	fast_path->base[COLLET_INPUT] = (char *)(uintptr_t)request->input; /* never written: see step.h */
 	fast_path->base[COLLET_RESULT] = request->result;
-	fast_path->base[COLLET_SCRATCH] = state->scratch;
-	fast_path->base[COLLET_STAGING] = task->staging;
 	const uintptr_t input = (uintptr_t)request->input, result = (uintptr_t)request->result;
 	fast_path->in_place = input < result + partition_bytes(request, &request->shape.result) &&
 		result < input + partition_bytes(request, &request->shape.input);
-	fast_path->step_index = fast_path->unqueued_receives = 0;
-	fast_path->receives_prepared = fast_path->must_release = false;
+	fast_path->step_index = 0;
+	/* Its last call, or collet_fast_path_clear(), has left them so. */
+	assert(!fast_path->unqueued_receives && !fast_path->receives_prepared && !fast_path->must_release);
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
 	item->in_staging = false;
@@ -298,6 +303,88 @@ void collet_fast_path_start(struct collet_request *request)
 		run_step(request, item, &fast_path->steps[fast_path->step_index]))
 		fast_path->step_index++;
 }
+
+void collet_fast_path_start(struct collet_request *request)
+{
+	struct collet_task *task = request->state->tasks[0];
+	request->state->fast_path_request = request;
+	begin(request, &task->items[task->next % TASK_WINDOW]);
+}
+
+/* ---- Calls behind another one ---- */
+
+/* Returns the item for the first call that has not begun; NULL if it cannot begin yet. It needs an item of its own, and
+ * all calls before it must have sent all their messages. */
+static struct collet_work_item *item_for_queued(struct collet_comm_state *state)
+{
+	struct collet_work_item *items = state->tasks[0]->items;
+	if (state->fast_path_queued == state->fast_path_request)
+		return items;
+	const struct collet_fast_path *newest = &state->fast_path_newest->fast_path;
+	if (!newest->may_overlap || !state->fast_path_queued->fast_path.may_overlap ||
+		newest->step_index < newest->leading_steps || newest->item->sends_pending)
+		return NULL;
+	struct collet_work_item *item = &items[(newest->item - items + 1) % TASK_WINDOW];
+	const ptrdiff_t behind = (item - state->fast_path_request->fast_path.item + TASK_WINDOW) % TASK_WINDOW;
+	return behind > 0 && behind < FAST_PATH_CALLS ? item : NULL;
+}
+
+void collet_fast_path_begin_queued(struct collet_comm_state *state)
+{
+	while (state->fast_path_queued) {
+		struct collet_work_item *item = item_for_queued(state);
+		if (!item)
+			return;
+		struct collet_request *request = state->fast_path_queued;
+		state->fast_path_newest = request;
+		state->fast_path_queued = request->fast_path.next;
+		begin(request, item);
+	}
+}
+
+bool collet_fast_path_follow(struct collet_request *request)
+{
+	struct collet_comm_state *state = request->state;
+	struct collet_request *first = state->fast_path_request;
+	if (!first || !is_task_idle(request))
+		return false;
+	if (!first->fast_path.next)
+		state->fast_path_last = state->fast_path_newest = first;
+	state->fast_path_last->fast_path.next = request;
+	state->fast_path_last = request;
+	if (!state->fast_path_queued)
+		state->fast_path_queued = request;
+	request->fast_path.step_index = 0;
+	collet_fast_path_begin_queued(state);
+	return true;
+}
+
+void collet_fast_path_progress_queue(struct collet_comm_state *state)
+{
+	struct collet_request *first;
+	do {
+		collet_fast_path_begin_queued(state);
+		first = state->fast_path_request;
+		collet_fast_path_progress(first);
+		if (state->fast_path_request == first)
+			return;
+		first->fast_path.next = NULL;
+	} while (state->fast_path_request);
+}
+
+void collet_fast_path_clear(struct collet_comm_state *state)
+{
+	for (struct collet_request *request = state->fast_path_request, *next; request; request = next) {
+		struct collet_fast_path *fast_path = &request->fast_path;
+		next = fast_path->next;
+		fast_path->next = NULL;
+		fast_path->unqueued_receives = 0;
+		fast_path->receives_prepared = fast_path->must_release = false;
+	}
+	state->fast_path_request = state->fast_path_queued = NULL;
+}
+
+/* ---- Progress ---- */
 
 void collet_fast_path_progress(struct collet_request *request)
 {

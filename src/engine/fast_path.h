@@ -10,6 +10,7 @@
 
 #include "collectives/step.h"
 
+struct collet_comm_state;
 struct collet_peer_queue;
 struct collet_queued_transfer;
 struct collet_request;
@@ -58,11 +59,15 @@ struct collet_fast_path {
 	struct collet_fast_path_step steps[FAST_PATH_STEPS];
 	struct collet_planned_transfer *planned; /* planned_capacity of them; kept until the request is freed */
 	uint64_t staged_bytes;
+	uint32_t leading_steps;      /* first steps that need no receive */
+	/* No later step sends, and these use the caller's buffers alone. So a call can begin before those ahead end. */
+	bool may_overlap;
 	uint32_t poll_backoff;       /* how long its calls wait before they poll: see api/call.c */
 	/* State of the call under way. */
+	struct collet_request *next; /* the call behind it on the fast path. Who ends the call sets it to NULL */
 	bool in_place;               /* the caller's buffers overlap */
 	struct collet_work_item *item; /* counts the pending transfers */
-	char *base[COLLET_FAST_PATH_BUFFERS];
+	char *base[COLLET_FAST_PATH_BUFFERS]; /* the staging's is NULL until task 0 exists */
 	uint32_t step_index;         /* the current step */
 	bool receives_prepared;      /* the receives of the current step have been set up */
 	uint32_t unqueued_receives;  /* pending receives that are not queued */
@@ -79,6 +84,15 @@ void collet_fast_path_free(struct collet_request *request);
 bool collet_fast_path_is_eligible(const struct collet_request *request);
 /* Executes the steps that need no receive. The request is the communicator's fast_path_request until it ends. */
 void collet_fast_path_start(struct collet_request *request);
+/* Queues the request behind those that are on the fast path, and begins it if their messages have been sent. False if
+ * none is there, or the request must run in tasks. */
+bool collet_fast_path_follow(struct collet_request *request);
+/* Begins queued requests whose turn to send has come. */
+void collet_fast_path_begin_queued(struct collet_comm_state *state);
+/* Makes progress on the requests of the fast path, in order. There is one at least. */
+void collet_fast_path_progress_queue(struct collet_comm_state *state);
+/* Removes all requests from the fast path, before they are ended. */
+void collet_fast_path_clear(struct collet_comm_state *state);
 /* Executes as many steps as it can without waiting. The request may have ended when this returns. */
 void collet_fast_path_progress(struct collet_request *request);
 /* Returns the cost of a call of collet_fast_path_progress() that finds nothing, in reads of memory. 0: it would not

@@ -247,6 +247,23 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 	return true;
 }
 
+/* Finds the steps that run before the first receive, and whether the calls behind this one need not wait for more. */
+static void plan_overlap(struct collet_fast_path *fast_path)
+{
+	const struct collet_fast_path_step *const end = fast_path->steps + fast_path->step_count;
+	const struct collet_fast_path_step *step = fast_path->steps;
+	fast_path->may_overlap = true;
+	for (; step < end && !step->receive_count; step++) {
+		fast_path->may_overlap &= is_user_buffer(step->value.buffer);
+		for (const struct collet_planned_transfer *sent = step->send_list;
+			sent < step->send_list + step->send_count; sent++)
+			fast_path->may_overlap &= is_user_buffer(sent->place.buffer);
+	}
+	fast_path->leading_steps = (uint32_t)(step - fast_path->steps);
+	for (; step < end; step++)
+		fast_path->may_overlap &= !step->send_count;
+}
+
 static bool only_sends(const struct collet_request *request, const struct collet_step *step)
 {
 	return step->source_count == 1 && range_is_local(request, &step->source[0]);
@@ -283,6 +300,9 @@ void collet_fast_path_plan(struct collet_request *request)
 		if (!add_step(request, &step[swap]) || (pair && !add_step(request, &step[!swap])))
 			return;
 	}
+	plan_overlap(fast_path);
+	fast_path->base[COLLET_SCRATCH] = request->state->scratch;
+	fast_path->base[COLLET_STAGING] = request->state->tasks[0] ? request->state->tasks[0]->staging : NULL;
 	fast_path->is_eligible = fast_path->staged_bytes <= COLLET_STAGING_BYTES;
 }
 

@@ -34,12 +34,12 @@ collet_status collet_request_acquire(struct collet_comm_state *state, struct col
 
 void collet_request_reset(struct collet_request *request)
 {
+	assert(!request->previous_active && !request->fast_path.next);
 	request->status = COLLET_PENDING;
 	request->issuing_tasks = 0;
 	request->items_in_flight = request->finished_items = 0;
 	request->poisoned = request->deferred = request->offloaded = request->signals_stream = false;
 	request->out_of_band_recorder = NULL;
-	request->previous_active = NULL;
 }
 
 void collet_request_release(struct collet_request *request)
@@ -78,7 +78,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 	}
 	struct collet_comm_state *state = request->state;
 	if (state->fast_path_request == request) {
-		state->fast_path_request = NULL;
+		state->fast_path_request = request->fast_path.next;
 		state->tasks_need_progress = true; /* task 0 may issue later requests now */
 	}
 	if (!request->is_p2p)

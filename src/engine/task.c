@@ -275,6 +275,7 @@ collet_status collet_request_start(struct collet_request *request)
 		if (status != COLLET_OK)
 			return status;
 	}
+	request->fast_path.base[COLLET_STAGING] = state->tasks[0]->staging;
 	request->issuing_tasks = request->task_count;
 	request->has_published = false;
 	for (uint32_t i = 0; i < request->task_count; i++) {
