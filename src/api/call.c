@@ -264,6 +264,19 @@ collet_status collet_call_run(collet_comm *comm, const struct collet_call_argume
 	return collet_call_wait_or_return(request, how);
 }
 
+/* Takes the first free request, which has its plan, for a call. Needs the engine's lock. */
+static inline void take_planned(struct collet_comm_state *state, struct collet_request *request, const void *send,
+	void *recv, int64_t timeout_ns)
+{
+	state->free_requests = request->next_free;
+	collet_request_reset(request);
+	request->is_p2p = false;
+	request->input = send;
+	request->result = recv;
+	request->timeout_ns = timeout_ns;
+	assign_sequence(state, request);
+}
+
 bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, collet_status *status)
 {
 	const struct collet_cached_call *cached = &comm->cached_call;
@@ -276,13 +289,7 @@ bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, col
 		collet_engine_unlock_biased(engine, is_biased);
 		return false;
 	}
-	state->free_requests = request->next_free;
-	collet_request_reset(request);
-	request->is_p2p = false;
-	request->input = send;
-	request->result = recv;
-	request->timeout_ns = state->timeout_ns;
-	assign_sequence(state, request);
+	take_planned(state, request, send, recv, state->timeout_ns);
 	start_fast_path(comm, request, true);
 	if (request->status == COLLET_PENDING) {
 		collet_engine_upgrade_lock(engine, &is_biased);
@@ -314,13 +321,7 @@ bool collet_call_start_cached(collet_comm *comm, const void *send, void *recv, c
 		collet_engine_unlock_biased(state->engine, is_biased);
 		return false;
 	}
-	state->free_requests = request->next_free;
-	collet_request_reset(request);
-	request->is_p2p = false;
-	request->input = send;
-	request->result = recv;
-	request->timeout_ns = how->timeout_ns ? how->timeout_ns : state->timeout_ns;
-	assign_sequence(state, request);
+	take_planned(state, request, send, recv, how->timeout_ns ? how->timeout_ns : state->timeout_ns);
 	collet_call_start(comm, request, false);
 	collet_engine_unlock_biased(state->engine, is_biased);
 	*how->request = request;
