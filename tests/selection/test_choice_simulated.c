@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "links.h"
 #include "selection/choice.h"
 #include "simulate.h"
 
@@ -21,30 +22,8 @@ enum { ONE_IN = 100 };
 /* Programs whose predicted time is this many times the best simulated one are not simulated. */
 static const double hopeless = 2.5;
 
-static const collet_link_cost shm_link = { .transport = "shm",
-	.ranks = 2,
-	.cores = 2,
-	.latency_ns = 200,
-	.overhead_ns = 50,
-	.segment_ns = 50,
-	.byte_ns = {0.125, 0.125, 0.125, 0.125},
-	.reduce_byte_ns = 0.05,
-	.cached_bytes = UINT64_MAX,
-	.min_segment_bytes = 16384,
-	.max_segment_bytes = 262144,
-	.channel_ratios = {1} };
-static const collet_link_cost tcp_link = { .transport = "tcp",
-	.ranks = 2,
-	.cores = 2,
-	.latency_ns = 3500,
-	.overhead_ns = 1500,
-	.segment_ns = 1000,
-	.byte_ns = {0.333, 0.333, 0.333, 0.333},
-	.reduce_byte_ns = 0.05,
-	.cached_bytes = UINT64_MAX,
-	.min_segment_bytes = 16384,
-	.max_segment_bytes = 262144,
-	.channel_ratios = {1} };
+/* The one of links.h with a single channel, as the walk has no others. */
+static collet_link_cost tcp_link;
 
 struct world {
 	struct collet_choice_inputs inputs;
@@ -64,7 +43,7 @@ static void make_world(struct world *world, uint32_t ranks, uint32_t ranks_per_h
 		.host_count = hosts,
 		.host_first = hosts > 1 ? world->host_first : NULL,
 		.cores_per_host = cores,
-		.local = &shm_link,
+		.local = &links[SHM_LINK],
 		.remote = &tcp_link,
 		.network_byte_ns = tcp_link.byte_ns[0],
 		.scratch_bytes = SCRATCH_BYTES };
@@ -91,7 +70,7 @@ static double predict(const struct world *world, const struct collet_shape *shap
 static double simulate_decision(
 	const struct world *world, const struct collet_shape *shape, struct collet_decision decision)
 {
-	const struct collet_cost_model local = collet_tuning_model(&shm_link, 0, 1);
+	const struct collet_cost_model local = collet_tuning_model(&links[SHM_LINK], 0, 1);
 	struct collet_cost_model model = collet_tuning_model(&tcp_link, 0, 1);
 	model.local = &local;
 	return simulate(decision.program, shape, ELEMENT_BYTES, decision.segment_bytes,
@@ -258,6 +237,9 @@ static void there_is_no_cliff(void **state)
 
 int main(void)
 {
+	tcp_link = links[TCP_LINK];
+	for (uint32_t c = 1; c < sizeof(tcp_link.channel_ratios) / sizeof(tcp_link.channel_ratios[0]); c++)
+		tcp_link.channel_ratios[c] = 0;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(choices_are_near_the_best),
 		cmocka_unit_test(large_worlds_choose_by_the_model),
