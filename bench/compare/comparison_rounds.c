@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core_latency.h"
+#include "limits/core_latency.h"
 #include "load.h"
 #include "sizes.h"
 

@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "compare/core_latency.h"
+#include "limits/core_latency.h"
 #include "session.h"
 
 enum form { BLOCKING, REQUESTED, IN_FLIGHT, FORMS };

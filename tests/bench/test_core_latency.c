@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "compare/core_latency.h"
+#include "limits/core_latency.h"
 
 static void a_flag_takes_a_time_that_can_be(void **state)
 {
