@@ -439,9 +439,12 @@ static struct {
 } leaked_contexts = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Keeps a context whose threads have ended and whose connections are closed. */
-static void leak(struct collet_context *context)
+static void leak(struct collet_context *context, bool is_forked)
 {
 	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
+	/* A thread that held the lock at the fork does not exist in the child. */
+	if (is_forked)
+		return;
 	pthread_mutex_lock(&leaked_contexts.lock);
 	context->next_leaked = leaked_contexts.first;
 	leaked_contexts.first = context;
@@ -467,13 +470,14 @@ void collet_context_release(struct collet_context *context)
 	collet_transports_close(&context->transports, forked);
 	/* Relaxed: the count of users orders it. */
 	if (atomic_load_explicit(&context->is_leaked, memory_order_relaxed) || !close_gpu(context, forked)) {
-		leak(context);
+		leak(context, forked);
 		return;
 	}
 	collet_arena_deinit(&context->arena);
 	collet_bootstrap_deinit(&context->bootstrap);
 	munmap((void *)(uintptr_t)context->fork_mark, (size_t)sysconf(_SC_PAGESIZE));
-	pthread_mutex_destroy(&context->registry.lock);
+	if (!forked)
+		pthread_mutex_destroy(&context->registry.lock);
 	free(context->registry.entries);
 	free(context->links);
 	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));

@@ -121,7 +121,7 @@ collet_status collet_arena_init(struct collet_arena *arena, size_t reserve)
 		return collet_fail(COLLET_ERR_MEMORY, "an arena of %zu bytes is more than can be addressed", want);
 	want = (want + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
 	for (;;) {
-		*arena = (struct collet_arena){ .fd = -1 };
+		*arena = (struct collet_arena){ .fd = -1, .owner_pid = getpid() };
 		const int error = pthread_mutex_init(&arena->lock, NULL);
 		if (error)
 			return collet_fail(COLLET_ERR_SYSTEM, "pthread_mutex_init: %s", strerror(error));
@@ -145,7 +145,9 @@ void collet_arena_deinit(struct collet_arena *arena)
 	if (arena->fd >= 0)
 		close(arena->fd);
 	free(arena->blocks);
-	pthread_mutex_destroy(&arena->lock);
+	/* A thread that the child does not have may hold it. */
+	if (arena->owner_pid == getpid())
+		pthread_mutex_destroy(&arena->lock);
 	*arena = (struct collet_arena){ .fd = -1 };
 }
 
@@ -269,6 +271,9 @@ collet_status collet_arena_free(struct collet_arena *arena, void *memory)
 	if (!collet_arena_contains(arena, memory, 1, &offset))
 		return collet_fail(
 			COLLET_ERR_ARGUMENT, "collet_mem_free of %p, which collet_mem_alloc did not give", memory);
+	/* The memory is shared with the parent, and a thread that holds the lock there does not exist here. */
+	if (arena->owner_pid != getpid())
+		return COLLET_OK;
 	pthread_mutex_lock(&arena->lock);
 	const size_t index = find_block(arena, (size_t)offset);
 	const bool found = index < arena->block_count;

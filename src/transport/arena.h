@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 enum { COLLET_ARENA_ALIGN = 64 };
 
@@ -34,6 +35,7 @@ struct collet_arena_block {
 
 struct collet_arena {
 	int fd;                          /* the memfd, sealed against shrinking */
+	pid_t owner_pid;                 /* the process whose memory it is: a forked child frees no block of it */
 	unsigned char *base;
 	size_t bytes;                    /* reserved address space */
 	struct collet_arena_map *map;
@@ -54,7 +56,7 @@ void collet_arena_deinit(struct collet_arena *arena);
  * its own address too. Any thread. COLLET_ERR_MEMORY: the sentence says how much is left. */
 COLLET_MUST_USE collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size_t bytes);
 /* Frees a block; NULL is ignored. COLLET_ERR_ARGUMENT if memory is not the start of a block. Large blocks return their
- * pages to the system. Any thread. */
+ * pages to the system. In a forked child does nothing: the block is the parent's. Any thread. */
 collet_status collet_arena_free(struct collet_arena *arena, void *memory);
 
 /* True if memory is inside the block that starts at block. Any thread. */

@@ -116,7 +116,7 @@ static uint32_t count_connections(void)
 	return count;
 }
 
-enum { CHILD_KEPT_SOME = 77 };
+enum { CHILD_KEPT_SOME = 77, CHILD_DEADLINE_S = 60 };
 
 /* Runs in the child and returns its exit status. before: connections that existed without a communicator. */
 static int use_in_child(collet_comm **comm, collet_request *request, uint32_t before)
@@ -184,6 +184,7 @@ static void fork_amidst(struct rank *rank)
 	for (; forks < FORKS || (kept == forks && forks < FORKS_MOST); forks++) {
 		const pid_t child = fork();
 		if (child == 0) {
+			alarm(CHILD_DEADLINE_S);
 			const collet_status status = collet_comm_destroy(&second);
 			_exit(status == COLLET_OK ? use_in_child(&rank->comm, request, before) : 8);
 		}

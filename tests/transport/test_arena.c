@@ -222,6 +222,38 @@ static void threads_share_it(void **state)
 	collet_arena_deinit(&arena);
 }
 
+/* The child shares the memory, and a thread that it does not have may hold the lock. */
+static void a_forked_child_frees_no_block(void **state)
+{
+	enum { CHILD_DEADLINE_S = 20 };
+	struct collet_arena arena;
+	assert_int_equal(collet_arena_init(&arena, RESERVE), COLLET_OK);
+	unsigned char *small = take(&arena, 100), *large = take(&arena, MIB);
+	memset(small, 0x5a, 100);
+	memset(large, 0x5a, MIB);
+	assert_int_equal(pthread_mutex_lock(&arena.lock), 0);
+	const pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		alarm(CHILD_DEADLINE_S);
+		const bool freed = collet_arena_free(&arena, small) == COLLET_OK &&
+			collet_arena_free(&arena, large) == COLLET_OK;
+		collet_arena_deinit(&arena);
+		_exit(freed ? 0 : 1);
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(pthread_mutex_unlock(&arena.lock), 0);
+	for (size_t i = 0; i < MIB; i++)
+		assert_int_equal(large[i], 0x5a);
+	assert_int_equal(small[99], 0x5a);
+	assert_int_equal(collet_arena_free(&arena, small), COLLET_OK);
+	assert_int_equal(collet_arena_free(&arena, large), COLLET_OK);
+	assert_int_equal(arena.used_bytes, 0);
+	collet_arena_deinit(&arena);
+}
+
 /* Sanitizers reserve terabytes of address space and cannot run under a limit. */
 static void a_limited_address_space_is_not_filled(void **state)
 {
@@ -262,6 +294,7 @@ int main(void)
 		cmocka_unit_test(peers_read_what_is_written),
 		cmocka_unit_test(a_file_that_may_shrink_is_not_mapped),
 		cmocka_unit_test(threads_share_it),
+		cmocka_unit_test(a_forked_child_frees_no_block),
 		cmocka_unit_test(a_limited_address_space_is_not_filled),
 		cmocka_unit_test(a_zeroed_arena_is_deinitialised),
 	};
