@@ -58,6 +58,27 @@ uint32_t bench_core_count(void)
 	return count > 0 ? count : 1;
 }
 
+uint32_t bench_first_cpus(uint32_t *cpus, uint32_t most)
+{
+	uint32_t found = 0;
+	hwloc_topology_t topology = load();
+	hwloc_bitmap_t set = topology != NULL ? bound(topology) : NULL;
+	for (hwloc_obj_t core; found < most && set != NULL && (core = core_at(topology, set, found, NULL)) != NULL;
+		found++) {
+		hwloc_bitmap_t usable = hwloc_bitmap_alloc();
+		const bool is_known = usable != NULL && hwloc_bitmap_and(usable, core->cpuset, set) == 0;
+		const int cpu = is_known ? hwloc_bitmap_first(usable) : -1;
+		hwloc_bitmap_free(usable);
+		if (cpu < 0)
+			break;
+		cpus[found] = (uint32_t)cpu;
+	}
+	hwloc_bitmap_free(set);
+	if (topology != NULL)
+		hwloc_topology_destroy(topology);
+	return found;
+}
+
 bool bench_pin(uint32_t local_rank, uint32_t local_size, bool share)
 {
 	bool done = false;

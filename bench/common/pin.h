@@ -14,6 +14,9 @@
 
 /* Cores (not hardware threads) that this process may use; at least 1. */
 uint32_t bench_core_count(void);
+/* Writes one hardware thread of each of the first cores, in the order in which ranks are bound to them. Returns how
+ * many there are, at most `most`. */
+uint32_t bench_first_cpus(uint32_t *cpus, uint32_t most);
 /* Binds the calling process, which must still have one thread. With local_size cores, rank local_rank gets the core
  * of that index. With fewer cores, neighbours share one if sharing is asked for. Returns true if the process is
  * bound. */

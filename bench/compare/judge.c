@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <collet/tools.h>
+
 size_t bench_turn(size_t round, size_t place, size_t count)
 {
 	const size_t first = round % count;
@@ -42,9 +44,9 @@ enum bench_cores bench_cores_of(double before_ns, double after_ns)
 	const double most = before_ns < after_ns ? after_ns : before_ns;
 	if (!(most > 0))
 		return BENCH_CORES_UNKNOWN;
-	if (!(least > 0) || most >= 1.6 * least || (least < BENCH_FAR_NS) != (most < BENCH_FAR_NS))
+	if (!(least > 0) || most >= 1.6 * least || (least < COLLET_FAR_CORES_NS) != (most < COLLET_FAR_CORES_NS))
 		return BENCH_CORES_CHANGED;
-	return least < BENCH_FAR_NS ? BENCH_CORES_NEAR : BENCH_CORES_FAR;
+	return least < COLLET_FAR_CORES_NS ? BENCH_CORES_NEAR : BENCH_CORES_FAR;
 }
 
 const char *bench_cores_name(enum bench_cores cores)

@@ -39,11 +39,8 @@ enum bench_cores {
 	BENCH_CORES_STATES,
 	BENCH_CORES_CHANGED = BENCH_CORES_STATES   /* not the same before and after: neither */
 };
-/* Cores that share a cache pass a flag in 26 to 70 ns, others in 155 to 260, on all machines seen so far. So the
- * boundary is 120: far from both. */
-enum { BENCH_FAR_NS = 120 };
-/* The state during something, by the flags before and after it; 0: not known. Flags of one state differ by noise, and
- * those of two states by a factor of 2. So a factor of 1.6 is a change. */
+/* The state during something, by the flags before and after it (COLLET_FAR_CORES_NS); 0: not known. Flags of one state
+ * differ by noise, and those of two states by a factor of 2. So a factor of 1.6 is a change. */
 enum bench_cores bench_cores_of(double before_ns, double after_ns);
 /* "near", "far"; NULL for the others. */
 const char *bench_cores_name(enum bench_cores cores);

@@ -9,6 +9,7 @@
 
 #include <collet/tools.h>
 
+#include "limits/core_latency.h"
 #include "pin.h"
 #include "report/output.h"
 #include "tune_fit.h"
@@ -216,16 +217,20 @@ struct tuning {
 	size_t count;
 	collet_link_cost builtin[COLLET_TUNING_LINKS];   /* what is measured with, but for its limits */
 	size_t builtin_count;
+	collet_link_cost kept[COLLET_TUNING_LINKS];      /* links, before the world that is being measured */
+	size_t kept_count;
+	bool is_far;               /* the cores are far from each other while this world is measured */
 	struct tune_folder folder;
 };
 
 /* The one of these links that is this world's, or a new one, made of the nearest. */
 static collet_link_cost *link_of(
-	collet_link_cost *links, size_t *count, const char *transport, uint32_t ranks, uint32_t cores)
+	collet_link_cost *links, size_t *count, const char *transport, uint32_t ranks, uint32_t cores, bool is_far)
 {
 	const collet_link_cost *like = collet_tuning_find(links, *count, transport, ranks, cores);
 	for (size_t i = 0; i < *count; i++)
-		if (strcmp(links[i].transport, transport) == 0 && links[i].ranks == ranks && links[i].cores == cores)
+		if (strcmp(links[i].transport, transport) == 0 && links[i].ranks == ranks && links[i].cores == cores
+			&& links[i].is_far == is_far)
 			return &links[i];
 	if (like == NULL || *count == COLLET_TUNING_LINKS) {
 		fprintf(stderr, "collet-bench: tune: no place in the tuning for %s\n", transport);
@@ -235,13 +240,14 @@ static collet_link_cost *link_of(
 	*link = *like;
 	link->ranks = ranks;
 	link->cores = cores;
+	link->is_far = is_far;
 	return link;
 }
 
 static int fit(struct tuning *tuning, struct world *world, const struct bench_options *options)
 {
 	collet_link_cost *link =
-		link_of(tuning->links, &tuning->count, world->transport, world->ranks, world->cores);
+		link_of(tuning->links, &tuning->count, world->transport, world->ranks, world->cores, tuning->is_far);
 	if (link == NULL)
 		return 1;
 	/* Cut as its sweeps will tell. */
@@ -305,7 +311,8 @@ static int tune_limits(struct tuning *tuning, const char *transport, uint32_t ra
 	if (tune_limits_measure(&limits, &tuning->folder, with, options->check ? tuning->count : tuning->builtin_count,
 		    transport, ranks, options, argv))
 		return 1;
-	collet_link_cost *link = link_of(tuning->links, &tuning->count, transport, ranks, limits.cores);
+	collet_link_cost *link =
+		link_of(tuning->links, &tuning->count, transport, ranks, limits.cores, tuning->is_far);
 	if (link == NULL)
 		return 1;
 	printf("# %u ranks on %u cores over %s: %zu calls at once and otherwise\n", ranks, limits.cores, transport,
@@ -327,11 +334,11 @@ static int write_for_sweeps(
 	for (size_t i = 0; !failed && i < tuning->count; i++) {
 		const collet_link_cost *from = &tuning->links[i];
 		size_t count = tuning->builtin_count;
-		if (strcmp(from->transport, transport) != 0 || from->ranks != ranks
+		if (strcmp(from->transport, transport) != 0 || from->ranks != ranks || from->is_far != tuning->is_far
 			|| (from->eager_bytes == 0 && from->fast_path_bytes == 0))
 			continue;
 		memcpy(links, tuning->builtin, count * sizeof(*links));
-		collet_link_cost *link = link_of(links, &count, transport, ranks, from->cores);
+		collet_link_cost *link = link_of(links, &count, transport, ranks, from->cores, from->is_far);
 		if (link == NULL) {
 			failed = 1;
 			break;
@@ -361,14 +368,50 @@ static int tune_algorithms(struct tuning *tuning, const char *transport, uint32_
 	return failed;
 }
 
-static int tune_world(struct tuning *tuning, const char *transport, uint32_t ranks, const struct bench_options *options,
-	char **argv, FILE *json)
+static int measure_world(struct tuning *tuning, const char *transport, uint32_t ranks,
+	const struct bench_options *options, char **argv, FILE *json)
 {
 	int failed = options->limits ? tune_limits(tuning, transport, ranks, options, argv, json) : 0;
 	if (!failed && options->collectives != 0)
 		failed = tune_algorithms(tuning, transport, ranks, options, argv, json);
 	fflush(stdout);
 	return failed;
+}
+
+/* True if the cores moved while a world was measured: what was found holds for neither distance. */
+static bool have_moved(double before_ns, double after_ns)
+{
+	return before_ns > 0 && after_ns > 0 &&
+		(before_ns >= COLLET_FAR_CORES_NS) != (after_ns >= COLLET_FAR_CORES_NS);
+}
+
+/* Fills the row for near or for far cores, as they are now. Measures again if they move meanwhile. */
+static int tune_world(struct tuning *tuning, const char *transport, uint32_t ranks, const struct bench_options *options,
+	char **argv, FILE *json)
+{
+	enum { TRIES = 3 };
+	for (int try = 0; try < TRIES; try++) {
+		const double before_ns = bench_core_latency_ns();
+		tuning->is_far = before_ns >= COLLET_FAR_CORES_NS;
+		tuning->kept_count = tuning->count;
+		memcpy(tuning->kept, tuning->links, sizeof(tuning->kept));
+		if (measure_world(tuning, transport, ranks, options, argv, json))
+			return 1;
+		const double after_ns = bench_core_latency_ns();
+		if (options->check || !have_moved(before_ns, after_ns)) {
+			if (before_ns > 0)
+				printf("# cores %s: a flag took %.0f ns one way\n", tuning->is_far ? "far" : "near",
+					before_ns);
+			return 0;
+		}
+		printf("# measured again, as the cores moved: a flag took %.0f ns one way before, and %.0f after\n",
+			before_ns, after_ns);
+		tuning->count = tuning->kept_count;
+		memcpy(tuning->links, tuning->kept, sizeof(tuning->links));
+	}
+	fprintf(stderr, "collet-bench: tune: the cores moved whenever %u ranks over %s were measured. Tune again\n",
+		ranks, transport);
+	return 1;
 }
 
 /* Chooses the worlds to measure: that of -n; else two ranks, one a core, and two a core. */

@@ -88,7 +88,7 @@ typedef struct collet_link_cost {
 	uint32_t min_segment_bytes; /* least and greatest segment; between them, the */
 	uint32_t max_segment_bytes; /* formulas or the measured cuts below decide */
 	uint32_t size_count;        /* entries of size_bytes */
-	uint32_t reserved0;
+	uint32_t is_far;            /* 1: measured while its cores were far from each other; else 0 */
 	uint64_t size_bytes[COLLET_TUNING_SIZES];
 	/* Measured time / predicted time of algorithm i, in the order of collet_algorithm_list(NULL, ...), at
 	 * size_bytes[k]. Values between sizes are interpolated over the logarithm of bytes. 0: not measured. They are
@@ -208,12 +208,32 @@ COLLET_API COLLET_MUST_USE collet_status collet_tuning_read(
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(
 	const char *path, const collet_link_cost *rows, size_t count);
 
-/* Returns the row that a communicator would use for this many ranks and cores of one host: of this transport, the row
- * with the nearest number of ranks per core, then of ranks. NULL: there is no row of the transport. The row belongs to
- * rows. If ranks share cores, and another row has as many cores and lies on the other side of this number of ranks, a
- * communicator uses that row too: it takes the geometric mean of the times that both predict. */
+/* Returns the row that a communicator would use for this many ranks and cores of one host, if the cores are near each
+ * other: of this transport, the row with the nearest number of ranks per core, then of ranks. NULL: there is no row of
+ * the transport. The row belongs to rows. If ranks share cores, and another row has as many cores and lies on the other
+ * side of this number of ranks, a communicator uses that row too: it takes the geometric mean of the times that both
+ * predict. */
 COLLET_API const collet_link_cost *collet_tuning_find(
 	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores);
+
+/* Returns the row of this transport and of just these numbers of ranks and cores that was measured with far cores.
+ * NULL: there is none. Communicators of one host use it if rank 0 finds the cores far from each other when the first
+ * communicator is created: for every collective of two ranks, and of more ranks for those that reduce nothing. So the
+ * distance between cores never changes the bits of a result. The job's limits (eager_bytes, fast_path_bytes) are those
+ * of the row for rank 0's host. */
+COLLET_API const collet_link_cost *collet_tuning_find_far(
+	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores);
+
+/* Cores between which a flag takes at least this long count as far from each other. Cores that share a cache pass a
+ * flag in 26 to 100 ns, others in 155 to 260, on all machines seen so far. */
+enum { COLLET_FAR_CORES_NS = 120 };
+
+/* Returns the time in ns that a flag takes one way between two hardware threads, by the kernel's numbers. It is the
+ * least mean of several batches, which other load on the cores does not change. Takes about a millisecond, at most a
+ * tenth of a second. Returns 0 if it could not be measured: a thread that does not exist, that this process may not
+ * use, or that was too busy; or one and the same. The host of a virtual machine may move its cores at any time, which
+ * changes the time by a factor of up to five. Any thread. */
+COLLET_API double collet_core_latency_ns(uint32_t cpu, uint32_t other);
 
 /* ---- Flight recorder ---------------------------------------------------------------------------------------- */
 

@@ -55,12 +55,15 @@ static void fill_table(struct collet_comm *comm)
 	};
 	inputs->beside = collet_tuning_find_beside(
 		context->links, context->link_count, inputs->local, comm->state.size, cores);
+	if (context->agreement.are_cores_far && layout->host_count == 1)
+		inputs->far = collet_tuning_find_far(context->links, context->link_count,
+			collet_local_transport(context), comm->state.size, cores);
 	if (context->deterministic) {
 		inputs->host_count = 1;
 		inputs->host_first = inputs->order = NULL;
 		inputs->cores_per_host = 0;
 		inputs->local = inputs->remote = &context->fixed_link;
-		inputs->beside = NULL;
+		inputs->beside = inputs->far = NULL;
 	}
 	if (inputs->host_count > 1 && comm->state.rank == 0)
 		collet_log(&context->engine.log, COLLET_LOG_INFO,

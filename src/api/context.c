@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "api/agreement.h"
 #include "api/context.h"
 #include "api/offload.h"
 #include "bootstrap/identity.h"
@@ -17,7 +18,6 @@
 #include "engine/connection_manager.h"
 #include "engine/progress_thread.h"
 #include "selection/choice.h"
-#include "selection/tuning_file.h"
 #include "transport/registry.h"
 
 /* Maps a page that a fork fills with zeros in the child, so that noticing a fork costs one load. */
@@ -85,23 +85,6 @@ static void describe_settings(struct collet_context *context)
 		collet_version(), context->algorithm, context->transport, context->deterministic);
 }
 
-/* Fails with the first line in which two ranks' settings differ. */
-static collet_status compare_settings(const struct collet_peer_info *a, const struct collet_peer_info *b)
-{
-	const char *left = a->settings, *right = b->settings;
-	while (*left || *right) {
-		const size_t left_bytes = strcspn(left, "\n"), right_bytes = strcspn(right, "\n");
-		if (left_bytes != right_bytes || memcmp(left, right, left_bytes) != 0)
-			return collet_fail(COLLET_ERR_CONFIG,
-				"ranks differ in a setting that must be the same: rank %u on %s has "
-				"%.*s, rank %u on %s has %.*s",
-				a->rank, a->host, (int)left_bytes, left, b->rank, b->host, (int)right_bytes, right);
-		left += left_bytes + (left[left_bytes] != '\0');
-		right += right_bytes + (right[right_bytes] != '\0');
-	}
-	return COLLET_OK;
-}
-
 /* True if a host has more ranks than cores. Waiting ranks must yield soon then. */
 static bool is_oversubscribed(const struct collet_peer_info *peer_infos, uint32_t size)
 {
@@ -120,78 +103,9 @@ static bool is_oversubscribed(const struct collet_peer_info *peer_infos, uint32_
 	return false;
 }
 
-/* Decides the agreement on rank 0, when it has all peer_infos. */
-static collet_status decide_agreement(
-	void *of, const struct collet_peer_info *peer_infos, uint32_t size, void **blob, size_t *bytes)
-{
-	for (uint32_t i = 1; i < size; i++) {
-		const collet_status status = compare_settings(&peer_infos[0], &peer_infos[i]);
-		if (status != COLLET_OK)
-			return status;
-	}
-	const struct collet_context *context = of;
-	const size_t most = sizeof(struct collet_agreement) + COLLET_TUNING_LINKS * sizeof(collet_link_cost);
-	struct collet_agreement *agreement = calloc(1, most);
-	if (!agreement)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for the ranks' agreement");
-	agreement->session = ((uint64_t)collet_clock_ns() << 16) ^ peer_infos[0].process_id;
-	if (!context->deterministic) {
-		const collet_status status = collet_tuning_load(
-			&context->engine.log, (collet_link_cost *)(void *)(agreement + 1), &agreement->link_count);
-		if (status != COLLET_OK) {
-			free(agreement);
-			return status;
-		}
-	}
-	*blob = agreement;
-	*bytes = sizeof(*agreement) + agreement->link_count * sizeof(collet_link_cost);
-	return COLLET_OK;
-}
-
 const char *collet_local_transport(const struct collet_context *context)
 {
 	return collet_peer_info_offers(&context->bootstrap.peer_infos[0], "shm") ? "shm" : "tcp";
-}
-
-static const collet_link_cost *find_link(const struct collet_context *context, const char *transport)
-{
-	return collet_tuning_find(context->links, context->link_count, transport, context->launch.size, 0);
-}
-
-/* Takes over what rank 0 has sent. If its tuning lacks links of shared memory or TCP, adds the built-in ones. */
-static collet_status receive_agreement(struct collet_context *context)
-{
-	static const char *const needed[] = { "shm", "tcp" };
-	const struct collet_bootstrap *bootstrap = &context->bootstrap;
-	if (bootstrap->blob_bytes >= sizeof(context->agreement))
-		memcpy(&context->agreement, bootstrap->blob, sizeof(context->agreement));
-	const uint32_t links = context->agreement.link_count;
-	if (links > COLLET_TUNING_LINKS ||
-		bootstrap->blob_bytes != sizeof(context->agreement) + links * sizeof(collet_link_cost))
-		return collet_fail(
-			COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
-	context->links = calloc(COLLET_TUNING_LINKS, sizeof(*context->links));
-	collet_link_cost *builtin = calloc(COLLET_TUNING_LINKS, sizeof(*builtin));
-	if (!context->links || !builtin) {
-		free(builtin);
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for the tuning");
-	}
-	memcpy(context->links, (const char *)bootstrap->blob + sizeof(context->agreement),
-		links * sizeof(*context->links));
-	context->link_count = links;
-	const uint32_t count = collet_tuning_builtin(builtin);
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		if (find_link(context, needed[i]))
-			continue;
-		for (uint32_t b = 0; b < count && context->link_count < COLLET_TUNING_LINKS; b++)
-			if (strcmp(builtin[b].transport, needed[i]) == 0)
-				context->links[context->link_count++] = builtin[b];
-	}
-	free(builtin);
-	if (!find_link(context, "shm") || !find_link(context, "tcp"))
-		return collet_fail(COLLET_ERR_CONFIG, "the tuning is full, and has no link of shm or none of tcp");
-	context->fixed_link = collet_tuning_fixed();
-	return COLLET_OK;
 }
 
 static uint32_t or_default(uint32_t bytes)
@@ -208,8 +122,12 @@ static void choose_limits(struct collet_context *context)
 	uint32_t ranks = 0;
 	for (uint32_t i = 0; i < context->launch.size; i++)
 		ranks += peer_infos[i].host_id == peer_infos[0].host_id;
-	const collet_link_cost *local = collet_tuning_find(
-		context->links, context->link_count, collet_local_transport(context), ranks, cores);
+	const char *transport = collet_local_transport(context);
+	const collet_link_cost *far =
+		collet_tuning_find_far(context->links, context->link_count, transport, ranks, cores);
+	const collet_link_cost *local = context->agreement.are_cores_far && far
+		? far
+		: collet_tuning_find(context->links, context->link_count, transport, ranks, cores);
 	const collet_link_cost *remote =
 		collet_tuning_find(context->links, context->link_count, "tcp", ranks, cores);
 	/* The limits were measured where the processor copies messages. They would slow down an RDMA adapter. */
@@ -362,11 +280,11 @@ static void undo_bootstrap(struct collet_context *context)
 static collet_status run_bootstrap(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
-	collet_status status = collet_bootstrap_init(
-		&context->bootstrap, &context->launch, &context->peer_info, decide_agreement, context, &engine->log);
+	collet_status status = collet_bootstrap_init(&context->bootstrap, &context->launch, &context->peer_info,
+		collet_agreement_decide, context, &engine->log);
 	if (status != COLLET_OK)
 		return status;
-	status = receive_agreement(context);
+	status = collet_agreement_receive(context);
 	if (status != COLLET_OK) {
 		undo_bootstrap(context);
 		return status;

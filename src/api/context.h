@@ -20,7 +20,7 @@
 struct collet_agreement {
 	uint64_t session;    /* id of the first communicator, from which others are derived */
 	uint32_t link_count; /* links of rank 0's tuning, which follow; 0 for the built-in ones */
-	uint32_t reserved0;
+	uint32_t are_cores_far; /* 1: rank 0 has found the cores of its host far from each other */
 };
 
 /* Memory that the user has registered. */

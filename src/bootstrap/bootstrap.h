@@ -25,7 +25,7 @@ struct collet_bootstrap {
 };
 
 /* Called on rank 0 with the peer infos of all ranks. Compares what must be equal, and makes the blob (malloc) that all
- * ranks get. The blob's content is the caller's: today struct collet_agreement with the tuning (api/context.c). An
+ * ranks get. The blob's content is the caller's: today struct collet_agreement with the tuning (api/agreement.c). An
  * error becomes the status and sentence of every rank. */
 typedef collet_status (*collet_make_blob)(
 	void *context, const struct collet_peer_info *infos, uint32_t size, void **blob, size_t *bytes);

@@ -1,6 +1,7 @@
 #include "bootstrap/identity.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -101,6 +102,8 @@ collet_status collet_peer_info_fill_host(struct collet_peer_info *info)
 	info->quota_cores = (uint16_t)collet_quota_cores();
 	info->host_cores = (uint16_t)info->usable_cores;
 	info->locality = collet_locality_any();
+	const int cpu = sched_getcpu();
+	info->cpu = cpu >= 0 ? (uint32_t)cpu + 1 : 0;
 	memset(info->host, 0, sizeof(info->host));
 	if (gethostname(info->host, sizeof(info->host) - 1) < 0)
 		snprintf(info->host, sizeof(info->host), "?");

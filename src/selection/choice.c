@@ -81,6 +81,20 @@ static bool is_candidate(const struct collet_program *program, enum table_kind k
 	       collet_program_fits(program, shape);
 }
 
+/* Returns the inputs for one collective: with the link of far cores where the bits of results do not depend on the
+ * choice. Programs add the operands of more than two ranks in different orders, and a job must give the same bits
+ * wherever its cores are. */
+static struct collet_choice_inputs inputs_for(
+	const struct collet_choice_inputs *inputs, enum collet_collective collective)
+{
+	struct collet_choice_inputs used = *inputs;
+	if (inputs->far && (inputs->size == 2 || !collet_collective_is_reduction(collective))) {
+		used.local = inputs->far;
+		used.beside = NULL;
+	}
+	return used;
+}
+
 /* The models that a program's cost for one shape is computed from. */
 struct cost_models {
 	struct collet_cost_model model, local;
@@ -373,13 +387,14 @@ void collet_choice_table_fill(struct collet_choice_table *table, const struct co
 		.host_least = collet_host_group_min_size(&shape) };
 	memset(table, 0, sizeof *table);
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		const struct collet_choice_inputs used = inputs_for(inputs, c);
 		size_t count;
 		collet_programs(c, &count);
 		if (count == 0)
 			continue;
-		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, inputs, &cache);
-		table->rank_ordered[c].rows = fill_rows(table->rank_ordered[c].row, c, RANK_ORDERED, inputs, &cache);
-		table->vector[c].rows = fill_rows(table->vector[c].row, c, VECTOR, inputs, &cache);
+		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, &used, &cache);
+		table->rank_ordered[c].rows = fill_rows(table->rank_ordered[c].row, c, RANK_ORDERED, &used, &cache);
+		table->vector[c].rows = fill_rows(table->vector[c].row, c, VECTOR, &used, &cache);
 	}
 }
 
@@ -436,11 +451,12 @@ struct collet_decision collet_choose_segmentation(const struct collet_choice_inp
 	const struct collet_shape common = common_shape(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct cost_models models;
-	set_cost_models(&models, inputs, bytes);
+	const struct collet_choice_inputs used = inputs_for(inputs, program->collective);
+	set_cost_models(&models, &used, bytes);
 	struct work_cache cache = {0};
 	struct collet_segmentation segmentation;
 	bool measured;
-	best_segmentation(program, &common, element_bytes, inputs, &models, &cache, &segmentation, &measured);
+	best_segmentation(program, &common, element_bytes, &used, &models, &cache, &segmentation, &measured);
 	return (struct collet_decision){
 		.program = program, .channels = segmentation.channels, .segment_bytes = segmentation.segment_bytes};
 }
@@ -451,11 +467,12 @@ double collet_choice_cost(const struct collet_choice_inputs *inputs, const struc
 	const struct collet_shape common = common_shape(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct cost_models models;
-	set_cost_models(&models, inputs, bytes);
+	const struct collet_choice_inputs used = inputs_for(inputs, program->collective);
+	set_cost_models(&models, &used, bytes);
 	struct work_cache cache = {0};
-	const double alone = program_cost(program, &common, element_bytes, inputs, &models, segmentation, &cache);
+	const double alone = program_cost(program, &common, element_bytes, &used, &models, segmentation, &cache);
 	return predicted_time(
-		program, &common, element_bytes, bytes, inputs, &models, segmentation, &cache, alone);
+		program, &common, element_bytes, bytes, &used, &models, segmentation, &cache, alone);
 }
 
 double collet_choice_cost_inter_host(const struct collet_choice_inputs *inputs, const struct collet_program *program,

@@ -43,6 +43,9 @@ struct collet_choice_inputs {
 	const collet_link_cost *local, *remote; /* between ranks of one host, and of different hosts */
 	/* The measured world on the other side of this one in the number of ranks, if ranks share cores. NULL: none. */
 	const collet_link_cost *beside;
+	/* As local, for cores that are far from each other; used where that does not change the bits of results. NULL:
+	 * the cores are near, or were not measured so. */
+	const collet_link_cost *far;
 	double network_byte_ns;                 /* time of a byte on the link between a host and the others */
 	uint64_t scratch_bytes;                 /* programs that need more scratch are not chosen */
 };

@@ -135,7 +135,7 @@ const collet_link_cost *collet_tuning_find(
 	const collet_link_cost *best = NULL;
 	double least = 0;
 	for (size_t i = 0; rows && transport && i < count; i++) {
-		if (strcmp(rows[i].transport, transport) != 0)
+		if (rows[i].is_far || strcmp(rows[i].transport, transport) != 0)
 			continue;
 		/* The number of ranks a core counts more than the number of ranks. */
 		const double distance =
@@ -149,9 +149,19 @@ const collet_link_cost *collet_tuning_find(
 	return best;
 }
 
+const collet_link_cost *collet_tuning_find_far(
+	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores)
+{
+	for (size_t i = 0; rows && transport && i < count; i++)
+		if (rows[i].is_far && rows[i].ranks == ranks && rows[i].cores == cores &&
+			strcmp(rows[i].transport, transport) == 0)
+			return &rows[i];
+	return NULL;
+}
+
 static bool is_shared_by(const collet_link_cost *row, uint32_t cores)
 {
-	return row->size_count > 0 && row->cores == cores && row->ranks > cores;
+	return !row->is_far && row->size_count > 0 && row->cores == cores && row->ranks > cores;
 }
 
 const collet_link_cost *collet_tuning_find_beside(
@@ -178,4 +188,9 @@ uint32_t collet_tuning_builtin(collet_link_cost *links)
 	const collet_status status = collet_tuning_parse(builtin_text, "the built-in tuning", NULL, links, &count);
 	assert(status == COLLET_OK); /* the test selection/tuning parses it */
 	return status == COLLET_OK ? count : 0;
+}
+
+bool collet_tuning_builtin_has_far(void)
+{
+	return strstr(builtin_text, " far\n") != NULL;
 }

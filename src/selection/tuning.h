@@ -12,6 +12,9 @@
  * how many there are. */
 uint32_t collet_tuning_builtin(collet_link_cost *links);
 
+/* True if a built-in link was measured with far cores. Does not parse the tuning, which takes half a millisecond. */
+bool collet_tuning_builtin_has_far(void);
+
 /* Returns the link costs for COLLET_DETERMINISTIC. They never change: the same bits must come out on every machine and
  * in every version. */
 collet_link_cost collet_tuning_fixed(void);

@@ -207,6 +207,8 @@ static bool is_sound(const collet_link_cost *link, char why[WHY_BYTES])
 	if (!link->transport[0] || !memchr(link->transport, '\0', sizeof link->transport) || link->ranks == 0 ||
 		link->cores == 0)
 		return refuse(why, "a link without transport, ranks or cores");
+	if (link->is_far > 1)
+		return refuse(why, "is_far is %u; 0 or 1 is meant", link->is_far);
 	if (!(link->latency_ns >= 0 && link->overhead_ns >= 0 && link->latency_ns + link->overhead_ns > 0 &&
 		    link->latency_ns + link->overhead_ns < 1e10 && bytes > 0 && bytes < 1e6))
 		return refuse(why, "times of %s, %u ranks, that cannot be", link->transport, link->ranks);
@@ -242,7 +244,7 @@ static collet_status end_link(struct tuning_parser *r)
 	return is_sound(link, why) ? COLLET_OK : fail_at(r, "the link before this line: %s", why);
 }
 
-/* Parses a line like "link shm 4 2": transport, ranks, cores. */
+/* Parses a line like "link shm 4 2" or "link shm 4 2 far": transport, ranks, cores, their distance. */
 static collet_status start_link(struct tuning_parser *r, char **words, uint32_t count)
 {
 	uint64_t ranks, cores;
@@ -251,15 +253,18 @@ static collet_status start_link(struct tuning_parser *r, char **words, uint32_t 
 		return status;
 	if (r->count == COLLET_TUNING_LINKS)
 		return fail_at(r, "more than %d links", COLLET_TUNING_LINKS);
-	if (count != 4 || strlen(words[1]) >= sizeof r->links->transport ||
+	const bool is_far = count == 5 && strcmp(words[4], "far") == 0;
+	if ((count != 4 && !is_far) || strlen(words[1]) >= sizeof r->links->transport ||
 		!read_integer(words[2], UINT32_MAX, &ranks) || !read_integer(words[3], UINT32_MAX, &cores) ||
 		ranks == 0 || cores == 0)
-		return fail_at(r, "\"link\" takes a transport, a number of ranks and one of cores");
+		return fail_at(r,
+			"\"link\" takes a transport, a number of ranks, one of cores, and \"far\" or nothing");
 	collet_link_cost *link = &r->links[r->count++];
 	memset(link, 0, sizeof *link);
 	strcpy(link->transport, words[1]);
 	link->ranks = (uint32_t)ranks;
 	link->cores = (uint32_t)cores;
+	link->is_far = is_far;
 	r->seen = 0;
 	return COLLET_OK;
 }
@@ -434,7 +439,8 @@ void collet_tuning_format(FILE *out, const char *machine, const collet_link_cost
 {
 	fprintf(out, "collet-tuning %d\nmachine %s\n", FORMAT, machine);
 	for (size_t l = 0; l < count; l++) {
-		fprintf(out, "link %s %u %u\n", links[l].transport, links[l].ranks, links[l].cores);
+		fprintf(out, "link %s %u %u%s\n", links[l].transport, links[l].ranks, links[l].cores,
+			links[l].is_far ? " far" : "");
 		for (uint32_t i = 0; i < FIELDS; i++)
 			if (!fields[i].is_optional || is_set(&fields[i], &links[l]))
 				format_field(out, &fields[i], &links[l]);

@@ -121,6 +121,20 @@ static void all_choose_by_rank_0s_file(void **state)
 	must((struct expected){ "XDG_CONFIG_HOME", "/nowhere", false, USUAL, NULL, false });
 }
 
+/* A tuning that also has rows of far cores, by which the same is chosen: whatever the cores are, ranks agree on it. */
+static void rows_of_far_cores_are_read(void **state)
+{
+	collet_link_cost rows[4];
+	size_t count;
+	write_odd();
+	assert_int_equal(collet_tuning_read(file, rows, 2, &count), COLLET_OK);
+	assert_int_equal(count, 2);
+	memcpy(&rows[2], rows, 2 * sizeof(rows[0]));
+	rows[2].is_far = rows[3].is_far = 1;
+	assert_int_equal(collet_tuning_write(file, rows, 4), COLLET_OK);
+	must((struct expected){ "COLLET_TUNING", file, false, ODD, NULL, false });
+}
+
 static void the_home_folder_is_looked_in(void **state)
 {
 	char home[128], from[192];
@@ -238,6 +252,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_choose_by_rank_0s_file),
+		cmocka_unit_test(rows_of_far_cores_are_read),
 		cmocka_unit_test(the_home_folder_is_looked_in),
 		cmocka_unit_test(deterministic_choices_read_no_file),
 		cmocka_unit_test(what_is_wrong_is_said),

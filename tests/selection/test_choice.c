@@ -396,6 +396,47 @@ static void measured_factors_are_borrowed_when_oversubscribed(void **state)
 	}
 }
 
+/* Doubling is the fastest on far cores here, and direct on near ones. */
+static void far_cores_change_no_bits(void **state)
+{
+	(void)state;
+	static struct collet_choice_table table;
+	static const enum collet_collective collectives[] = { COLLET_ALLREDUCE, COLLET_ALLGATHER };
+	collet_link_cost near_link = links[SHM_LINK], far_link = links[SHM_LINK];
+	near_link.size_count = far_link.size_count = 1;
+	near_link.size_bytes[0] = far_link.size_bytes[0] = 8;
+	for (size_t c = 0; c < 2; c++) {
+		size_t count;
+		const struct collet_program *const *programs = collet_programs(collectives[c], &count);
+		for (size_t i = 0; i < count; i++) {
+			const uint32_t index = collet_program_index(programs[i]);
+			near_link.factor[index][0] = strcmp(programs[i]->name, "direct") == 0 ? 0.01F : 100;
+			far_link.factor[index][0] = strcmp(programs[i]->name, "doubling") == 0 ? 0.01F : 100;
+		}
+	}
+	static const struct {
+		uint32_t ranks;
+		bool is_far;
+		const char *allreduce, *allgather;
+	} rows[] = {
+		{ 2, false, "direct", "direct" },
+		{ 2, true, "doubling", "doubling" },
+		{ 4, false, "direct", "direct" },
+		{ 4, true, "direct", "doubling" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const uint32_t ranks = rows[i].ranks;
+		struct collet_choice_inputs inputs = inputs_on("shm", ranks, ranks);
+		near_link.ranks = near_link.cores = far_link.ranks = far_link.cores = ranks;
+		inputs.local = &near_link;
+		inputs.far = rows[i].is_far ? &far_link : NULL;
+		collet_choice_table_fill(&table, &inputs);
+		assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, ranks, 8), rows[i].allreduce);
+		assert_string_equal(chosen(&table, COLLET_ALLREDUCE, false, ranks, 8), rows[i].allreduce);
+		assert_string_equal(chosen(&table, COLLET_ALLGATHER, true, ranks, 8), rows[i].allgather);
+	}
+}
+
 static void forced(void **state)
 {
 	(void)state;
@@ -462,6 +503,7 @@ int main(void)
 		cmocka_unit_test(the_model_cuts),
 		cmocka_unit_test(measured_ways_are_taken),
 		cmocka_unit_test(measured_factors_are_borrowed_when_oversubscribed),
+		cmocka_unit_test(far_cores_change_no_bits),
 		cmocka_unit_test(forced),
 		cmocka_unit_test(every_program_is_described),
 	};

@@ -66,6 +66,7 @@ static void text_comes_back(void **state)
 	const collet_link_cost one = some_link();
 	collet_link_cost two[2] = {one, one}, back[COLLET_TUNING_LINKS];
 	strcpy(two[1].transport, "tcp");
+	two[1].is_far = 1;
 	two[1].cached_bytes = UINT64_MAX;
 	two[1].eager_bytes = 0;   /* the default: no line */
 	two[1].fast_path_bytes = 0;
@@ -106,9 +107,11 @@ static void what_is_not_understood_is_an_error(void **state)
 		{"3 cores, a", "4 cores, a", 2, "another machine: 4 cores, a kind of its own, not 3 cores"},
 		{"machine 3 cores, a kind of its own\n", "", 22, "no line \"machine\""},
 		{"link shm 4 2\n", "", 3, "\"latency\" before the first \"link\""},
-		{"link shm 4 2", "link shm 4", 3, "takes a transport, a number of ranks and one of cores"},
+		{"link shm 4 2", "link shm 4", 3, "takes a transport, a number of ranks, one of cores"},
 		{"link shm 4 2", "link shm 0 2", 3, "takes a transport"},
 		{"link shm 4 2", "link a-name-that-is-far-too-long 4 2", 3, "takes a transport"},
+		{"link shm 4 2", "link shm 4 2 near", 3, "\"far\" or nothing"},
+		{"link shm 4 2", "link shm 4 2 far far", 3, "\"far\" or nothing"},
 		{"latency 250", "latency", 4, "takes 1 numbers, not 0"},
 		{"latency 250", "latency 250 1", 4, "takes 1 numbers, not 2"},
 		{"latency 250", "latency -250", 4, "\"-250\" is no number"},
@@ -245,6 +248,34 @@ static void the_nearest_link_is_taken(void **state)
 		if (found != &links[rows[i].found])
 			fail_msg("%u ranks on %u cores: %u ranks", rows[i].ranks, rows[i].cores, found->ranks);
 	}
+}
+
+/* Rows of far cores are found by just their numbers of ranks and cores, and by nothing that asks for near ones. */
+static void far_rows_are_found_apart(void **state)
+{
+	(void)state;
+	collet_link_cost links[3];
+	for (int i = 0; i < 3; i++) {
+		links[i] = some_link();
+		links[i].ranks = i < 2 ? 4 : 8;
+		links[i].cores = 2;
+		links[i].is_far = i > 0;
+	}
+	assert_ptr_equal(collet_tuning_find(links, 3, "shm", 4, 2), &links[0]);
+	assert_ptr_equal(collet_tuning_find(links, 3, "shm", 8, 2), &links[0]);
+	assert_null(collet_tuning_find_beside(links, 3, &links[0], 6, 2));
+	assert_ptr_equal(collet_tuning_find_far(links, 3, "shm", 4, 2), &links[1]);
+	assert_ptr_equal(collet_tuning_find_far(links, 3, "shm", 8, 2), &links[2]);
+	assert_null(collet_tuning_find_far(links, 3, "shm", 6, 2));
+	assert_null(collet_tuning_find_far(links, 3, "shm", 4, 4));
+	assert_null(collet_tuning_find_far(links, 3, "tcp", 4, 2));
+	links[0].is_far = 2;
+	assert_int_equal(collet_tuning_check(&links[0]), COLLET_ERR_ARGUMENT);
+	collet_link_cost builtin[COLLET_TUNING_LINKS];
+	bool has_far = false;
+	for (uint32_t i = collet_tuning_builtin(builtin); i-- > 0;)
+		has_far |= builtin[i].is_far;
+	assert_int_equal(collet_tuning_builtin_has_far(), has_far);
 }
 
 static void near(double value, double wanted)
@@ -391,6 +422,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_builtin_one_is_whole),
 		cmocka_unit_test(the_builtin_one_is_its_file),
 		cmocka_unit_test(the_nearest_link_is_taken),
+		cmocka_unit_test(far_rows_are_found_apart),
 		cmocka_unit_test(factors_are_read_off_a_line),
 		cmocka_unit_test(a_world_between_two_uses_both),
 		cmocka_unit_test(a_crowd_takes_longer),
