@@ -168,7 +168,8 @@ struct collet_peer_info {
 	uint8_t gpu[16];    /* UUID of the GPU that the rank's thread uses; zeros if it is unknown */
 	char handle_exchange[8]; /* address for descriptors of GPU memory; see src/cuda/driver/handle_exchange.h */
 	uint32_t link_mbps; /* Mbit/s of the host's link to other hosts, each way; 0 if unknown */
-	uint32_t cpu;       /* hardware thread that the rank ran on when it was created, plus 1; 0 if unknown */
+	uint16_t cpu;       /* hardware thread that the rank ran on when it was created, plus 1; 0 if unknown */
+	uint16_t allows_cma; /* 1: ranks of its host may read its memory (COLLET_SHM_CMA) */
 };
 
 /* Returns what the peer's transport of this name stored in collet_device_info.peer_data, and its size in *bytes.

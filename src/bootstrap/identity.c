@@ -9,6 +9,7 @@
 
 #include "bootstrap/crypto.h"
 #include "core/config.h"
+#include "core/cpu.h"
 #include "core/status.h"
 #include "topology/cores.h"
 #include "topology/locality.h"
@@ -103,10 +104,14 @@ collet_status collet_peer_info_fill_host(struct collet_peer_info *info)
 	info->host_cores = (uint16_t)info->usable_cores;
 	info->locality = collet_locality_any();
 	const int cpu = sched_getcpu();
-	info->cpu = cpu >= 0 ? (uint32_t)cpu + 1 : 0;
+	info->cpu = cpu >= 0 && cpu < UINT16_MAX ? (uint16_t)(cpu + 1) : 0;
 	memset(info->host, 0, sizeof(info->host));
 	if (gethostname(info->host, sizeof(info->host) - 1) < 0)
 		snprintf(info->host, sizeof(info->host), "?");
-	collet_status status = collet_host_id(&info->host_id);
+	bool allows_cma = collet_cpu_is_intel();
+	collet_status status = collet_env_bool("COLLET_SHM_CMA", &allows_cma);
+	info->allows_cma = status == COLLET_OK && allows_cma;
+	if (status == COLLET_OK)
+		status = collet_host_id(&info->host_id);
 	return status ? status : collet_process_id(info->host_id, &info->process_id);
 }

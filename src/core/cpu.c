@@ -27,6 +27,15 @@ bool collet_cpu_rewrites_slowly(void)
 #endif
 }
 
+bool collet_cpu_is_intel(void)
+{
+#if defined(__x86_64__)
+	return __builtin_cpu_is("intel");
+#else
+	return false;
+#endif
+}
+
 uint64_t collet_cpu_cache_bytes(void)
 {
 #ifdef _SC_LEVEL3_CACHE_SIZE

@@ -68,6 +68,9 @@ static inline void collet_cpu_backoff(uint32_t multiplications)
  * GB/s where 50 are possible), unless the reader has touched them; Intel's do not (docs/design/shared-memory.md). */
 bool collet_cpu_rewrites_slowly(void);
 
+/* True on Intel's processors, where one copy by the kernel is faster than two through shared memory. */
+bool collet_cpu_is_intel(void);
+
 /* Returns the size of the last-level cache; 0 if the system does not say. */
 uint64_t collet_cpu_cache_bytes(void);
 

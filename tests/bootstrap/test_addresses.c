@@ -46,6 +46,23 @@ static void processes_differ_and_hosts_do_not(void **state)
 	assert_int_not_equal(mine.host_id, childs.host_id);
 }
 
+static void a_rank_says_who_may_read_its_memory(void **state)
+{
+	static const struct {
+		const char *setting;
+		collet_status status;
+		uint16_t allows_cma;
+	} rows[] = { { "1", COLLET_OK, 1 }, { "0", COLLET_OK, 0 }, { "perhaps", COLLET_ERR_CONFIG } };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct collet_peer_info info = { 0 };
+		setenv("COLLET_SHM_CMA", rows[i].setting, 1);
+		assert_int_equal(collet_peer_info_fill_host(&info), rows[i].status);
+		assert_int_equal(info.allows_cma, rows[i].allows_cma);
+	}
+	assert_non_null(strstr(collet_last_error(), "COLLET_SHM_CMA=perhaps"));
+	unsetenv("COLLET_SHM_CMA");
+}
+
 static void interfaces_are_chosen_by_name_and_network(void **state)
 {
 	char text[COLLET_ADDRESS_TEXT_BYTES];
@@ -251,6 +268,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(processes_differ_and_hosts_do_not),
+		cmocka_unit_test(a_rank_says_who_may_read_its_memory),
 		cmocka_unit_test(interfaces_are_chosen_by_name_and_network),
 		cmocka_unit_test(speeds_are_of_hardware),
 		cmocka_unit_test(hosts_and_ports_are_parsed_strictly),

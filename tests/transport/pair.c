@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "core/clock.h"
+#include "core/config.h"
 
 static const int64_t patience_ns = INT64_C(20000000000);
 
@@ -81,7 +82,9 @@ static void open_transport(struct pair *pair, struct end *end)
 
 void pair_connect(struct pair *pair, const char *name, bool processes)
 {
+	bool allows_cma = false;
 	pair->name = name;
+	assert_int_equal(collet_env_bool("COLLET_SHM_CMA", &allows_cma), COLLET_OK);
 	for (uint32_t i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
 		*end = (struct end){ .peer_info = { .rank = FIRST_RANK + i,
@@ -89,6 +92,7 @@ void pair_connect(struct pair *pair, const char *name, bool processes)
 					    .host_id = 1,
 					    .process_id = processes ? i : 0,
 					    .uid = getuid(),
+					    .allows_cma = allows_cma,
 					    .family = AF_INET,
 					    .usable_cores = 2 } };
 		strcpy(end->peer_info.host, i ? "beta" : "alpha");

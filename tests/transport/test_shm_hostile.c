@@ -190,6 +190,7 @@ static void an_invalid_run_is_refused(void **state)
 		{ "no bytes of an empty message", SHM_LARGE_RUN, 0, 0, 0 },
 		{ "longer than the message", SHM_LARGE_RUN, BYTES, 0, BYTES + 1 },
 		{ "the rest of no message", SHM_NEXT_RUN, BYTES, 0, BYTES },
+		{ "memory that is not to be read", SHM_CMA, BYTES, 0, 0 },
 		{ "no kind of message", (enum shm_protocol)(SHM_NEXT_CELL + 1), BYTES, 0, BYTES },
 	};
 	unsigned char *into = malloc(2 * SHM_LARGE_RUN_BYTES);

@@ -184,6 +184,7 @@ bool collet_p2p_try_send(struct collet_comm_state *state, uint32_t to, uint32_t 
 		.status = COLLET_PENDING,
 		.message = { collet_p2p_signature(P2P_EAGER, tag), peer->sent_count, bytes },
 		.data = (void *)(uintptr_t)data,
+		.flags = COLLET_TRANSFER_EAGER,
 	};
 	if (endpoint->transport->try_send(endpoint, &transfer) != COLLET_TRY_DONE)
 		return false;

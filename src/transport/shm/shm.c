@@ -40,7 +40,7 @@ void collet_shm_wake(struct shm_endpoint *shm)
 
 /* Checks whether the peer is gone. Nothing is sent over the socket once the endpoint is open, so only its end can be
  * read. */
-static bool check_peer_gone(struct shm_endpoint *shm)
+bool collet_shm_is_peer_gone(struct shm_endpoint *shm)
 {
 	char byte;
 	if (shm->is_peer_gone)
@@ -75,7 +75,7 @@ static void await_peer_access_end(struct shm_endpoint *shm)
 	uint64_t number;
 	/* Acquire (and more), pairing with the release in access_end(). */
 	while ((number = atomic_load_explicit(&shm->theirs->accessing, memory_order_seq_cst)) != 0) {
-		if (!shm->is_same_process && check_peer_gone(shm))
+		if (!shm->is_same_process && collet_shm_is_peer_gone(shm))
 			return;
 		if (!shm->is_same_process && collet_deadline_passed(deadline)) {
 			warn_of_stopped_writer(shm, number);
@@ -204,11 +204,11 @@ static bool is_waited_for(const struct shm_endpoint *shm)
 static uint32_t check_idle_peer(struct shm_endpoint *shm)
 {
 	shm->empty_polls = 0;
-	if (!check_peer_gone(shm))
+	if (!collet_shm_is_peer_gone(shm))
 		return 0;
 	const uint64_t cells = shm->in_next;
 	const uint32_t completed = progress_queues(shm);
-	const bool has_progress = completed || shm->in_next != cells || shm->incoming.protocol == SHM_ARENA;
+	const bool has_progress = completed || shm->in_next != cells || shm_is_reading(&shm->incoming);
 	if (has_progress || shm->endpoint.status != COLLET_OK || !is_waited_for(shm))
 		return completed;
 	if (shm->endpoint.posted == 0 && collet_shm_has_next_cell(shm))
@@ -248,7 +248,7 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 
 static bool can_progress(const struct shm_endpoint *shm)
 {
-	if (shm->incoming.protocol == SHM_ARENA)
+	if (shm_is_reading(&shm->incoming))
 		return true;
 	const bool is_receiving = shm->receives.first || shm->incoming.protocol || shm->is_peeked;
 	return (is_receiving && collet_shm_has_next_cell(shm)) || collet_shm_can_send(shm);
@@ -266,7 +266,7 @@ static bool arm(struct collet_endpoint *endpoint)
 	/* The socket is edge-triggered in the epoll set, so that one peer that has left does not keep the rank awake
 	 * forever. A hang-up that came before now is therefore checked here. It matters only to a rank that waits for
 	 * something. */
-	if (!can_progress(shm) && (!is_waited_for(shm) || !check_peer_gone(shm)))
+	if (!can_progress(shm) && (!is_waited_for(shm) || !collet_shm_is_peer_gone(shm)))
 		return true;
 	atomic_store_explicit(&shm->mine->sleeping, 0, memory_order_relaxed);
 	return false;
@@ -284,7 +284,7 @@ const struct collet_transport collet_shm_transport = {
 	.version = COLLET_TRANSPORT_VERSION,
 	.bytes = sizeof(struct collet_transport),
 	.name = "shm",
-	.summary = "ranks of one host: copies through shared memory, reads of the peer's arena",
+	.summary = "ranks of one host: copies through shared memory, reads of the peer's memory",
 	.caps = COLLET_CAP_VIEW | COLLET_CAP_LOCAL,
 	.priority = 800,
 	.endpoint_bytes = sizeof(struct shm_endpoint),

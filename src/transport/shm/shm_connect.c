@@ -1,10 +1,11 @@
 /* Connects the two ends of an shm endpoint pair.
  *
  *	dialer			acceptor
- *	hello		->			descriptors: wake event, arena
- *			<-	reply		descriptors: region, wake event, arena; whether it has mapped the
- *						dialer's arena
- *	done		->			whether the dialer has mapped the acceptor's arena
+ *	hello		->			nonce; descriptors: wake event, arena
+ *			<-	reply		nonce; descriptors: region, wake event, arena; whether it has mapped
+ *						the dialer's arena, and can read its other memory
+ *	done		->			whether the dialer has mapped the acceptor's arena, and can read its
+ *						other memory
  *
  * Between threads of one process no descriptors of region and arena are sent, but the addresses of the mappings, each
  * with a reference for the receiver. So both ends work on one mapping. The peer infos and the kernel (SO_PEERCRED) must
@@ -24,7 +25,7 @@
 #include "core/status.h"
 #include "transport/shm/shm_endpoint.h"
 
-static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740205);  /* "collet", layout 2, revision 5 */
+static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740206);  /* "collet", layout 2, revision 6 */
 
 enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
 
@@ -32,7 +33,8 @@ enum {
 	HELLO_MAPPED = 1 << 0,   /* the sender of this hello has mapped the receiver's arena */
 	HELLO_ARENA = 1 << 1,    /* has an arena: its descriptor comes along (or its address, to a thread) */
 	HELLO_REGION = 1 << 2,   /* sends the region, likewise */
-	HELLO_MEMBARRIER = 1 << 3 /* can run and receive membarriers: see shm_publish() */
+	HELLO_MEMBARRIER = 1 << 3, /* can run and receive membarriers: see shm_publish() */
+	HELLO_CMA = 1 << 4       /* can read the receiver's memory */
 };
 
 static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
@@ -81,6 +83,8 @@ static collet_status accept_common(struct shm_endpoint *shm, uint32_t *next_fd, 
 	const collet_status status = accept_wake(shm, next_fd);
 	if (status != COLLET_OK)
 		return status;
+	if (collet_shm_cma_probe(shm))
+		*flags |= HELLO_CMA;
 	/* A thread's arena comes as an address with a reference. It is sent only when it is sure to be received: the
 	 * dialer's comes with done. */
 	if (accept_arena(shm, next_fd))
@@ -169,7 +173,9 @@ static struct shm_hello make_hello(const struct shm_endpoint *shm, uint32_t kind
 {
 	return (struct shm_hello){ .magic = HELLO_MAGIC,
 		.type = kind,
-		.flags = flags | (shm->has_membarrier ? HELLO_MEMBARRIER : 0) };
+		.flags = flags | (shm->has_membarrier ? HELLO_MEMBARRIER : 0),
+		.nonce = shm->nonce,
+		.nonce_address = (uintptr_t)&shm->nonce };
 }
 
 /* Adds this rank's arena to a hello: as a descriptor, or as an address with a reference. */
@@ -200,15 +206,17 @@ static collet_status finish_connect(struct shm_endpoint *shm, uint32_t peer_flag
 		return collet_shm_fail_system(shm, "epoll_ctl");
 	shm->is_in_epoll = true;
 	shm->is_mapped_by_peer = peer_flags & HELLO_MAPPED;
+	shm->is_read_by_peer = shm->self->allows_cma && peer_flags & HELLO_CMA;
 	shm->endpoint.peer_reads_arena = shm->is_mapped_by_peer;
 	shm->has_membarrier = shm->has_membarrier && peer_flags & HELLO_MEMBARRIER;
 	shm_distance_init(&shm->distance);
 	shm->state = SHM_READY;
 	char name[160];
-	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u%s; arenas mapped: %s, by the peer: %s",
+	collet_log(shm->log, COLLET_LOG_INFO,
+		"shm with %s, channel %u%s; arenas mapped: %s, by the peer: %s; the peer reads long messages: %s",
 		collet_shm_peer_name(shm, name, sizeof(name)), shm->endpoint.channel,
 		shm->is_same_process ? ", in one process" : "", shm->peer_arena ? "yes" : "no",
-		shm->is_mapped_by_peer ? "yes" : "no");
+		shm->is_mapped_by_peer ? "yes" : "no", shm->is_read_by_peer ? "yes" : "no");
 	return COLLET_OK;
 }
 
@@ -375,6 +383,8 @@ collet_status collet_shm_open(struct collet_endpoint *endpoint, const struct col
 	shm->has_membarrier = collet_fence_register();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
 	endpoint->status = check_credentials(shm);
+	if (endpoint->status == COLLET_OK)
+		endpoint->status = collet_shm_cma_init(shm);
 	return endpoint->status;
 }
 
@@ -419,4 +429,5 @@ void collet_shm_free_resources(struct shm_endpoint *shm, bool forked)
 		unref_region(shm->region, shm->is_same_process);
 	shm->region = NULL;
 	shm->mine = shm->theirs = NULL;
+	shm->nonce = 0;
 }

@@ -23,10 +23,13 @@ enum {
 	/* The receiver prefetches messages up to this size, after this many early ones in a row. */
 	SHM_PREFETCH_BYTES = 1024,
 	SHM_PREFETCH_AFTER = 3,
+	/* From this size the receiver reads other memory of the sender, if it may. Below, two copies cost less than the
+	 * system call and the wait for the release. */
+	SHM_CMA_MIN = 64 * 1024,
 	SHM_PUT_MIN = SHM_ARENA_MIN,        /* receives from this size publish an RTR */
 	SHM_PUT_MAX = 1 << 20,              /* the sender puts messages up to this size, each in one call */
 	SHM_REVOKE_TIMEOUT_NS = 1000000000, /* how long a closing end waits for a peer's write to end */
-	SHM_SLICE_BYTES = 4 << 20,          /* limit of bytes read from the peer's arena in one call of progress() */
+	SHM_SLICE_BYTES = 4 << 20,          /* limit of bytes read from the peer's memory in one call of progress() */
 	SHM_PATIENCE_POLLS = 4096,          /* how often a message that should be one run waits for one */
 	SHM_RUNS_PER_CALL = 8,              /* limit of runs of a long message in one call of progress() */
 	SHM_IDLE_POLLS = 2048               /* empty calls of progress() before a check that the peer is alive */
@@ -42,6 +45,7 @@ struct shm_hello {
 	/* Reply and done to a thread of the same process: a struct collet_arena_map with a reference for the
 	 * receiver. */
 	uint64_t arena;
+	uint64_t nonce, nonce_address; /* a random number, and where the sender of this hello keeps it */
 };
 
 enum { SHM_HELLO_DESCRIPTORS = 3 };
@@ -59,10 +63,17 @@ enum shm_state {
 struct shm_incoming {
 	enum shm_protocol protocol; /* 0 if none */
 	bool is_dropped;         /* its receive has completed with a mismatch; the bytes are discarded */
-	uint32_t token;          /* SHM_ARENA, as the next one */
-	const unsigned char *source;
+	uint32_t token;          /* SHM_ARENA and SHM_CMA, as the next one */
+	const unsigned char *source; /* SHM_ARENA */
+	uint64_t address;        /* SHM_CMA, in the peer's process */
 	uint64_t bytes, done_bytes;
 };
+
+/* True if this end has begun to read a message in the peer's memory: it can make progress whatever the peer does. */
+static inline bool shm_is_reading(const struct shm_incoming *incoming)
+{
+	return incoming->protocol == SHM_ARENA || incoming->protocol == SHM_CMA;
+}
 
 struct shm_endpoint {
 	struct collet_endpoint endpoint;
@@ -72,6 +83,7 @@ struct shm_endpoint {
 	bool is_peeked;                          /* peek() was called since the last posted receive */
 	bool is_same_process;
 	bool is_mapped_by_peer;                  /* the peer has mapped this rank's arena */
+	bool is_read_by_peer;                    /* the peer reads long messages in this rank's memory: shm_cma.c */
 	bool has_membarrier;                     /* the end that goes to sleep runs membarrier: see shm_publish() */
 
 	struct shm_region *region;
@@ -105,6 +117,8 @@ struct shm_endpoint {
 	uint64_t in_posted, in_messages;         /* numbers of receives posted and of messages started so far */
 	uint32_t early_count;                    /* messages in a row that had arrived before their receive */
 	const struct collet_arena_map *peer_arena;
+	pid_t peer_pid;                          /* of the process whose memory this end can read; 0 if it cannot */
+	uint64_t peer_nonce, peer_nonce_address;
 
 	/* Opening, sleeping and closing. */
 	int socket;
@@ -116,6 +130,7 @@ struct shm_endpoint {
 	struct collet_wake *wake;
 	const struct collet_peer_info *self, *peer;
 	const struct collet_log *log;
+	uint64_t nonce;                          /* 0 when the endpoint is closed */
 	struct shm_hello inbox;
 	size_t inbox_bytes;
 	int inbox_fds[SHM_HELLO_DESCRIPTORS];
@@ -181,6 +196,15 @@ static inline struct shm_cell *shm_rtr_slot(struct shm_cell *rtrs, uint64_t numb
 bool collet_shm_may_put(const struct shm_endpoint *shm, const struct collet_transfer *transfer);
 /* Puts the first send. False if the endpoint has failed. */
 bool collet_shm_put(struct shm_endpoint *shm);
+
+/* shm_cma.c */
+/* Makes the nonce. */
+collet_status collet_shm_cma_init(struct shm_endpoint *shm);
+/* Finds out whether this process can read the memory of the peer, whose hello is in the inbox, and may. */
+bool collet_shm_cma_probe(struct shm_endpoint *shm);
+/* Reads bytes of the incoming message from `at` on into the first receive. False: the endpoint has failed. */
+bool collet_shm_cma_read(struct shm_endpoint *shm, uint64_t at, uint64_t bytes);
+
 /* shm_receive.c */
 /* Receives messages; returns the number of completed receives. may_read: also reads borrowed buffers. A rank that has
  * just posted a receive passes false: it may still have to post something that the peer waits for, and a whole copy
@@ -198,6 +222,8 @@ bool collet_shm_has_next_cell(const struct shm_endpoint *shm);
 uint32_t collet_shm_fail(struct shm_endpoint *shm, collet_status status);
 /* Does the same because the peer is gone. why: for example "has closed its connection". */
 uint32_t collet_shm_lose_peer(struct shm_endpoint *shm, const char *why);
+/* True if the peer's socket has hung up, or it has closed its end. */
+bool collet_shm_is_peer_gone(struct shm_endpoint *shm);
 /* Writes the peer's name for sentences: "rank 3 on node7 (pid 1234)". The buffer is the caller's. */
 const char *collet_shm_peer_name(const struct shm_endpoint *shm, char *text, size_t bytes);
 

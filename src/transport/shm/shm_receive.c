@@ -160,7 +160,7 @@ static void begin_message(struct shm_endpoint *shm, uint64_t stamp)
 		shm_complete_first(shm, shm->receives.first->data, SHM_HOLDS_NOTHING, 0);
 		return;
 	}
-	if (!shm_uses_runs(protocol) && protocol != SHM_ARENA) {
+	if (!shm_uses_runs(protocol) && protocol != SHM_ARENA && protocol != SHM_CMA) {
 		(void)collet_shm_fail_corrupt(shm, "a message of unknown type");
 		return;
 	}

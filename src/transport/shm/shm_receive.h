@@ -1,5 +1,5 @@
 /* Shares the parts of receiving between shm_receive.c, which accepts messages from cells and units, and
- * shm_receive_borrowed.c, which reads messages that stay in the sender's arena. */
+ * shm_receive_borrowed.c, which reads messages that stay in the sender's memory. */
 #ifndef COLLET_TRANSPORT_SHM_SHM_RECEIVE_H
 #define COLLET_TRANSPORT_SHM_SHM_RECEIVE_H
 

@@ -1,4 +1,4 @@
-/* Receives messages whose bytes stay in the sender's arena.
+/* Receives messages whose bytes stay in the sender's memory: in its arena, or elsewhere (shm_cma.c).
  *
  * The receiver reads the bytes in slices, so that no call of progress() takes long. After the last slice it checks the
  * sender's `closed` word. If the sender has closed meanwhile, its owner may have refilled the buffer, and what was read
@@ -7,12 +7,18 @@
 
 #include "transport/shm/shm_receive.h"
 
-/* Reads the next slice. True if it was the last one. */
+/* Reads the next slice. True if it was the last one, and the endpoint has not failed. */
 static bool read_slice(struct shm_endpoint *shm)
 {
 	struct shm_incoming *incoming = &shm->incoming;
 	const uint64_t left = incoming->bytes - incoming->done_bytes;
 	const uint64_t bytes = left < SHM_SLICE_BYTES ? left : SHM_SLICE_BYTES;
+	if (incoming->protocol == SHM_CMA) {
+		if (!collet_shm_cma_read(shm, incoming->done_bytes, bytes))
+			return false;
+		incoming->done_bytes += bytes;
+		return incoming->done_bytes == incoming->bytes;
+	}
 	memcpy((unsigned char *)shm->receives.first->data + incoming->done_bytes,
 		incoming->source + incoming->done_bytes, bytes);
 	incoming->done_bytes += bytes;
@@ -41,20 +47,28 @@ void collet_shm_progress_borrowed(struct shm_endpoint *shm)
 void collet_shm_begin_borrowed(struct shm_endpoint *shm)
 {
 	struct shm_incoming *incoming = &shm->incoming;
-	const uint64_t offset = shm_next_cell_word(shm, 4), token = shm_next_cell_word(shm, 5);
+	const uint64_t location = shm_next_cell_word(shm, 4), token = shm_next_cell_word(shm, 5);
 	const struct collet_arena_map *arena = shm->peer_arena;
 	if (token >= SHM_TOKENS || incoming->bytes == 0) {
 		(void)collet_shm_fail_corrupt(shm, "an invalid buffer token");
 		return;
 	}
-	if (!arena || offset > arena->bytes || incoming->bytes > arena->bytes - offset) {
+	const bool is_cma = incoming->protocol == SHM_CMA;
+	if (is_cma && !shm->peer_pid) {
+		(void)collet_shm_fail_corrupt(shm, "an address that this rank cannot read");
+		return;
+	}
+	if (!is_cma && (!arena || location > arena->bytes || incoming->bytes > arena->bytes - location)) {
 		(void)collet_shm_fail_corrupt(shm, "an address outside its arena");
 		return;
 	}
-	incoming->source = arena->base + offset;
+	if (is_cma)
+		incoming->address = location;
+	else
+		incoming->source = arena->base + location;
 	incoming->token = (uint32_t)token;
 	shm_consume_cells(shm, 1);
-	if (incoming->is_dropped || !shm_wants_view(shm->receives.first))
+	if (is_cma || incoming->is_dropped || !shm_wants_view(shm->receives.first))
 		return;
 	if (shm_is_peer_closed(shm)) {
 		(void)collet_shm_lose_peer(shm, "has closed its connection before its message was read");

@@ -59,13 +59,14 @@ enum {
 enum shm_pool_kind { SHM_SMALL_UNITS, SHM_LARGE_UNITS, SHM_POOLS };
 
 /* Says how the bytes of a message travel, or that a cell continues a message. In UCX's words SHM_INLINE is short,
- * the runs are bcopy, SHM_ARENA is zcopy by get, and SHM_PUT is a put. */
+ * the runs are bcopy, SHM_ARENA and SHM_CMA are zcopy by get, and SHM_PUT is a put. */
 enum shm_protocol {
 	SHM_INLINE = 1,  /* in the cell and the following ones */
 	SHM_SMALL_RUN,   /* the first bytes, or all, in a run of small units */
 	SHM_LARGE_RUN,   /* the same in a run of large units */
 	SHM_NEXT_RUN,    /* no message: the next run of the current message */
 	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
+	SHM_CMA,         /* in the sender's memory, which the kernel lets the receiver read (cross-memory attach) */
 	SHM_PUT,         /* in the receive buffer: the sender has put them there */
 	SHM_NEXT_CELL    /* no message: more bytes of the preceding SHM_INLINE */
 };
@@ -90,8 +91,8 @@ static inline enum shm_pool_kind shm_pool_of(enum shm_protocol protocol)
  * word[1]  signature
  * word[2]  sequence
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes
- * word[4]  runs: bits 0..31 first unit, bits 32..63 bytes of this run; SHM_ARENA: offset
- * word[5]  runs: 1 if they were written past the sender's caches, else 0; SHM_ARENA: token
+ * word[4]  runs: bits 0..31 first unit, bits 32..63 bytes of this run; SHM_ARENA: offset; SHM_CMA: address
+ * word[5]  runs: 1 if they were written past the sender's caches, else 0; SHM_ARENA, SHM_CMA: token
  * SHM_NEXT_CELL has payload from word[1] on. It is written before the cell of its SHM_INLINE.
  *
  * An RTR slot has the same layout. The receiver writes it. The i-th message belongs to the i-th receive, and so to its

@@ -202,7 +202,7 @@ static inline bool is_returned(const struct collet_transfer *transfer)
 	return transfer->flags & COLLET_TRANSFER_RETURN;
 }
 
-/* ---- Messages in the arena ---------------------------------------------------------------------------------- */
+/* ---- Messages in this rank's memory ------------------------------------------------------------------------- */
 
 /* Returns the free tokens, given the peer's tokens_done. */
 static inline uint64_t free_tokens(const struct shm_endpoint *shm, uint64_t done)
@@ -210,8 +210,9 @@ static inline uint64_t free_tokens(const struct shm_endpoint *shm, uint64_t done
 	return ~(shm->tokens_used ^ done) & ~shm->tokens_borrowed;
 }
 
-/* Lets the peer borrow the buffer of the first send, and release it by its token. False if all tokens are in use. */
-static bool publish_borrowed(struct shm_endpoint *shm, uint64_t offset)
+/* Lets the peer borrow the buffer of the first send, and release it by its token. location: the offset in the arena,
+ * or the address. False if all tokens are in use. */
+static bool publish_borrowed(struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t location)
 {
 	struct collet_transfer *transfer = shm->sends.first;
 	const uint64_t free = free_tokens(shm, shm->tokens_done);
@@ -225,10 +226,10 @@ static bool publish_borrowed(struct shm_endpoint *shm, uint64_t offset)
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
-	fill(cell, 4, offset);
+	fill(cell, 4, location);
 	fill(cell, 5, token);
 	shm->out_messages++;
-	publish(shm, SHM_ARENA, 0);
+	publish(shm, protocol, 0);
 	return true;
 }
 
@@ -259,8 +260,17 @@ static inline bool uses_arena(
 		collet_arena_contains(shm->arena, transfer->data, bytes, offset);
 }
 
-/* Returns the protocol of the first send. *offset is then what the cell of a borrowed buffer says. */
-static enum shm_protocol protocol_of_first(const struct shm_endpoint *shm, uint64_t *offset)
+/* True if the peer reads the message in this rank's memory. What it reduces comes in units, and is reduced there. An
+ * eager message does not wait for its receiver. Where ranks outnumber cores, the wait would cost context switches. */
+static inline bool uses_cma(const struct shm_endpoint *shm, const struct collet_transfer *transfer)
+{
+	return shm->is_read_by_peer && transfer->message.bytes >= SHM_CMA_MIN &&
+		!(transfer->flags & (COLLET_TRANSFER_CONTIGUOUS | COLLET_TRANSFER_EAGER)) &&
+		!shm_is_oversubscribed(shm);
+}
+
+/* Returns the protocol of the first send. *location is then what the cell of a borrowed buffer says. */
+static enum shm_protocol protocol_of_first(const struct shm_endpoint *shm, uint64_t *location)
 {
 	const struct collet_transfer *transfer = shm->sends.first;
 	const uint64_t bytes = transfer->message.bytes;
@@ -270,8 +280,12 @@ static enum shm_protocol protocol_of_first(const struct shm_endpoint *shm, uint6
 		return SHM_INLINE;
 	if (collet_shm_may_put(shm, transfer))
 		return SHM_PUT;
-	if (uses_arena(shm, transfer, offset))
+	if (uses_arena(shm, transfer, location))
 		return SHM_ARENA;
+	if (uses_cma(shm, transfer)) {
+		*location = (uintptr_t)transfer->data;
+		return SHM_CMA;
+	}
 	return bytes > SHM_SMALL_RUN_BYTES ? SHM_LARGE_RUN : SHM_SMALL_RUN;
 }
 
@@ -285,7 +299,7 @@ static inline bool try_send_run(struct shm_endpoint *shm, const struct collet_tr
 	struct shm_pool *pool = &shm->pools[kind];
 	uint64_t offset;
 	if (bytes > longest_run(transfer, kind) || uses_arena(shm, transfer, &offset) ||
-		collet_shm_may_put(shm, transfer))
+		uses_cma(shm, transfer) || collet_shm_may_put(shm, transfer))
 		return false;
 	const int first = shm_pool_take(shm, pool, shm_pool_units(pool, bytes));
 	if (first < 0)
@@ -320,7 +334,7 @@ enum collet_try_result collet_shm_try_send(struct collet_endpoint *endpoint, str
 /* Publishes the next part of the first send. False if there was no room. */
 static bool send_first(struct shm_endpoint *shm)
 {
-	uint64_t offset = 0;
+	uint64_t location = 0;
 	if (!has_cells(shm, 1))
 		return false;
 	if (is_returned(shm->sends.first)) {
@@ -328,7 +342,8 @@ static bool send_first(struct shm_endpoint *shm)
 		complete_first(shm);
 		return true;
 	}
-	switch (protocol_of_first(shm, &offset)) {
+	const enum shm_protocol protocol = protocol_of_first(shm, &location);
+	switch (protocol) {
 	case SHM_INLINE:
 		return send_inline(shm);
 	case SHM_SMALL_RUN:
@@ -338,7 +353,7 @@ static bool send_first(struct shm_endpoint *shm)
 	case SHM_PUT:
 		return publish_put(shm);
 	default:
-		return publish_borrowed(shm, offset);
+		return publish_borrowed(shm, protocol, location);
 	}
 }
 
@@ -394,8 +409,8 @@ bool collet_shm_can_send(const struct shm_endpoint *shm)
 		return false;
 	if (is_returned(first))
 		return true;
-	uint64_t offset;
-	switch (protocol_of_first(shm, &offset)) {
+	uint64_t location;
+	switch (protocol_of_first(shm, &location)) {
 	case SHM_INLINE:
 		return shm->out_next + shm_inline_cells(first->message.bytes) - consumed <= SHM_CELLS;
 	case SHM_SMALL_RUN:
