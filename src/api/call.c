@@ -160,12 +160,9 @@ static inline void start_fast_path(collet_comm *comm, struct collet_request *req
 	request->is_starting = false;
 }
 
-void collet_call_start(collet_comm *comm, struct collet_request *request, bool blocks)
+/* Starts a request that cannot run on the fast path now: behind those that are there, or in tasks. */
+static void start_behind_others(collet_comm *comm, struct collet_request *request)
 {
-	if (collet_fast_path_is_eligible(request)) {
-		start_fast_path(comm, request, blocks);
-		return;
-	}
 	request->is_starting = false;
 	const bool follows = collet_fast_path_follow(request);
 	collet_comm_count_call(comm, request);
@@ -178,6 +175,14 @@ void collet_call_start(collet_comm *comm, struct collet_request *request, bool b
 	const collet_status status = collet_request_start(request);
 	if (status != COLLET_OK)
 		collet_comm_state_end(&comm->state, status, true, collet_last_error());
+}
+
+void collet_call_start(collet_comm *comm, struct collet_request *request, bool blocks)
+{
+	if (collet_fast_path_is_eligible(request))
+		start_fast_path(comm, request, blocks);
+	else
+		start_behind_others(comm, request);
 }
 
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
@@ -217,13 +222,16 @@ static void cache_call(collet_comm *comm, struct collet_request *request)
 	comm->cached_call.plan_generation = request->plan_generation;
 }
 
-/* True if how asks for a request and for nothing else but a timeout. */
-static bool is_plain_request(const collet_how *how)
+/* True if how asks for a request and for nothing else but a timeout. Reads field by field: the caller has just stored
+ * them, and a load of several that were stored apart waits for all earlier stores (see ALWAYS_INLINE in
+ * collectives.c). */
+static inline bool is_plain_request(const collet_how *how)
 {
-	bool others = how->stream || how->algorithm || how->segment_bytes || how->channels;
-	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
-		others |= how->reserved[i] != 0;
-	return how->request && !others && how->timeout_ns >= COLLET_NO_TIMEOUT;
+	static_assert(sizeof(how->reserved) == 5 * sizeof(how->reserved[0]), "all are checked");
+	if (how->stream || how->algorithm || how->segment_bytes || how->channels || how->reserved[0] ||
+		how->reserved[1] || how->reserved[2] || how->reserved[3] || how->reserved[4])
+		return false;
+	return how->request && how->timeout_ns >= COLLET_NO_TIMEOUT;
 }
 
 collet_status collet_call_wait_or_return(struct collet_request *request, const collet_how *how)
@@ -322,7 +330,10 @@ bool collet_call_start_cached(collet_comm *comm, const void *send, void *recv, c
 		return false;
 	}
 	take_planned(state, request, send, recv, how->timeout_ns ? how->timeout_ns : state->timeout_ns);
-	collet_call_start(comm, request, false);
+	if (collet_fast_path_is_eligible(request))
+		start_fast_path(comm, request, false);
+	else
+		start_behind_others(comm, request);
 	collet_engine_unlock_biased(state->engine, is_biased);
 	*how->request = request;
 	return true;

@@ -143,8 +143,6 @@ static collet_status run_inside(collet_comm *comm, struct collet_call_arguments 
 	struct extent receives, enum in_place in_place, const collet_how *how)
 {
 	struct byte_range send = { NULL, 0 }, recv = { NULL, 0 };
-	if (how && is_repeat(comm, call, in_place) && collet_call_start_cached(comm, call->send, call->recv, how))
-		return COLLET_OK;
 	collet_status status = check_dtype(call->function, call->dtype);
 	if (status == COLLET_OK)
 		status = check_root(comm, call->function, call->root);
@@ -168,6 +166,14 @@ static collet_status run_inside(collet_comm *comm, struct collet_call_arguments 
 	return status;
 }
 
+/* Repeats the cached call with other buffers if that is possible. Returns false if not; nothing has happened then. */
+ALWAYS_INLINE bool run_repeat(
+	collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how, collet_status *status)
+{
+	return how ? collet_call_start_cached(comm, call->send, call->recv, how)
+		   : collet_call_run_cached(comm, call->send, call->recv, status);
+}
+
 /* Runs a collective that is no v-form. */
 ALWAYS_INLINE collet_status run(collet_comm *comm, struct collet_call_arguments *call,
 	struct extent sends, struct extent receives, enum in_place in_place, const collet_how *how)
@@ -175,7 +181,7 @@ ALWAYS_INLINE collet_status run(collet_comm *comm, struct collet_call_arguments 
 	collet_status status = collet_comm_enter(comm, call->function);
 	if (status != COLLET_OK)
 		return status;
-	if (how || !is_repeat(comm, call, in_place) || !collet_call_run_cached(comm, call->send, call->recv, &status))
+	if (!is_repeat(comm, call, in_place) || !run_repeat(comm, call, how, &status))
 		status = run_inside(comm, call, sends, receives, in_place, how);
 	collet_comm_leave(comm);
 	return status;
