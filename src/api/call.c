@@ -91,17 +91,19 @@ static uint32_t poll_briefly(struct collet_request *request)
  * too early takes the answer's cache line from the core that is about to fill it. That core's store then waits until
  * the line is back; between distant cores this takes as long as the message itself. So the rank first runs a delay
  * loop of some multiplications: more after a poll that was too early (but not if the peer was late), one less after
- * any other. Under lock. */
-static void poll_with_backoff(struct collet_request *request)
+ * any other. ticks is the time now; it is recorded as the end if these polls end the request. Under lock. */
+static void poll_with_backoff(struct collet_request *request, uint64_t ticks)
 {
 	enum { BACKOFF_MAX = 96, BACKOFF_STEP = 12, EMPTY_FEW = 1, EMPTY_MANY = 9, BACKOFF_BYTES = 1024 };
 	uint32_t *backoff = &request->fast_path.poll_backoff;
 	const uint32_t start_index = request->fast_path.step_index;
 	if (*backoff)
 		collet_cpu_backoff(*backoff);
+	request->poll_ticks = ticks;
 	collet_fast_path_progress(request);
 	const bool had_arrived = request->fast_path.step_index != start_index;
 	const uint32_t empty_polls = poll_briefly(request);
+	request->poll_ticks = 0;
 	const bool too_early = !had_arrived && empty_polls > EMPTY_FEW && empty_polls <= EMPTY_MANY;
 	if (too_early && start_index > 0 && *backoff + BACKOFF_STEP <= BACKOFF_MAX &&
 		request->counted_bytes <= BACKOFF_BYTES)
@@ -115,10 +117,12 @@ collet_status collet_call_wait(struct collet_request **request)
 	struct collet_request *awaited = *request;
 	struct collet_comm_state *state = awaited->state;
 	bool is_biased = collet_engine_lock_biased(state->engine);
+	/* Read while the answer is on its way, not after it has come. */
+	const uint64_t ticks = awaited->status == COLLET_PENDING ? collet_ticks() : 0;
 	if (state->fast_path_queued)
-		collet_fast_path_progress_queue(state);
+		collet_fast_path_progress_queue(state, ticks);
 	if (state->fast_path_request == awaited) {
-		poll_with_backoff(awaited);
+		poll_with_backoff(awaited, ticks);
 		if (awaited->status != COLLET_PENDING)
 			awaited->fast_path.next = NULL;
 	}
@@ -150,26 +154,26 @@ void collet_call_record_start(struct collet_request *request)
 static inline void start_fast_path(collet_comm *comm, struct collet_request *request, bool blocks)
 {
 	collet_fast_path_start(request);
-	request->is_starting = true;
 	collet_comm_count_call(comm, request);
 	collet_call_record_start(request);
-	if (blocks)
-		poll_with_backoff(request);
-	else if (!request->fast_path.poll_backoff || request->fast_path.step_index == request->fast_path.step_count)
-		collet_fast_path_progress(request); /* else it is too early to poll */
-	request->is_starting = false;
+	if (blocks) {
+		poll_with_backoff(request, request->started_ticks);
+	} else if (!request->fast_path.poll_backoff || request->fast_path.step_index == request->fast_path.step_count) {
+		request->poll_ticks = request->started_ticks;
+		collet_fast_path_progress(request);
+		request->poll_ticks = 0;
+	} /* else it is too early to poll */
 }
 
 /* Starts a request that cannot run on the fast path now: behind those that are there, or in tasks. */
 static void start_behind_others(collet_comm *comm, struct collet_request *request)
 {
-	request->is_starting = false;
 	const bool follows = collet_fast_path_follow(request);
 	collet_comm_count_call(comm, request);
 	collet_call_record_start(request);
 	if (follows) {
 		if (comm->state.fast_path_queued)
-			collet_fast_path_progress_queue(&comm->state);
+			collet_fast_path_progress_queue(&comm->state, request->started_ticks);
 		return;
 	}
 	const collet_status status = collet_request_start(request);

@@ -53,7 +53,6 @@ static void start_with_leader(
 		collet_call_start(comm, request, blocks);
 		return;
 	}
-	request->is_starting = false;
 	collet_call_record_start(request);
 	if (status == COLLET_OK)
 		status = collet_request_start(request);
@@ -64,7 +63,6 @@ static void start_with_leader(
 /* Starts a request whose buffers are filled and emptied while it runs. */
 static void start_pipelined(collet_comm *comm, struct collet_request *request, struct collet_pipeline *pipeline)
 {
-	request->is_starting = false;
 	collet_comm_count_call(comm, request);
 	collet_call_record_start(request);
 	collet_pipeline_start(pipeline, request);
@@ -123,7 +121,6 @@ void collet_gpu_call_start_offloaded(
 		request->sequence = request->call.sequence = sequence;
 	else
 		collet_call_assign_sequence(request);
-	request->is_starting = false;
 	request->deferred = request->offloaded = true;
 	collet_comm_count_call(comm, request);
 	collet_call_record_start(request);

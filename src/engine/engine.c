@@ -88,7 +88,7 @@ uint32_t collet_engine_progress(struct collet_engine *engine)
 		for (struct collet_progress_hook *hook = state->hooks; hook; hook = hook->next)
 			completed += hook->table->progress(state, hook->context);
 		if (state->fast_path_request)
-			collet_fast_path_progress_queue(state);
+			collet_fast_path_progress_queue(state, 0);
 		if (!state->tasks_need_progress)
 			continue;
 		state->tasks_need_progress = false;

@@ -359,13 +359,15 @@ bool collet_fast_path_follow(struct collet_request *request)
 	return true;
 }
 
-void collet_fast_path_progress_queue(struct collet_comm_state *state)
+void collet_fast_path_progress_queue(struct collet_comm_state *state, uint64_t ticks)
 {
 	struct collet_request *first;
 	do {
 		collet_fast_path_begin_queued(state);
 		first = state->fast_path_request;
+		first->poll_ticks = ticks;
 		collet_fast_path_progress(first);
+		first->poll_ticks = 0;
 		if (state->fast_path_request == first)
 			return;
 		first->fast_path.next = NULL;

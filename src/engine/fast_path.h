@@ -89,8 +89,9 @@ void collet_fast_path_start(struct collet_request *request);
 bool collet_fast_path_follow(struct collet_request *request);
 /* Begins queued requests whose turn to send has come. */
 void collet_fast_path_begin_queued(struct collet_comm_state *state);
-/* Makes progress on the requests of the fast path, in order. There is one at least. */
-void collet_fast_path_progress_queue(struct collet_comm_state *state);
+/* Makes progress on the requests of the fast path, in order. There is one at least. ticks: the time, which is recorded
+ * for requests that end; 0: it is read for each of them. */
+void collet_fast_path_progress_queue(struct collet_comm_state *state, uint64_t ticks);
 /* Removes all requests from the fast path, before they are ended. */
 void collet_fast_path_clear(struct collet_comm_state *state);
 /* Executes as many steps as it can without waiting. The request may have ended when this returns. */

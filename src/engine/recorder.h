@@ -27,8 +27,8 @@ struct collet_call {
 struct collet_record {
 	struct collet_call call;
 	uint64_t history_hash;         /* signature of this call and all before it */
-	/* Monotonic clock. ended_ns 0: it has not ended. Both equal: it ended too soon to be worth reading the
-	 * clock. */
+	/* Monotonic clock. ended_ns 0: it has not ended. If brief polls ended it, this is when they began: for a
+	 * blocking call, started_ns. */
 	int64_t started_ns, ended_ns;
 	enum collet_status status;
 	uint64_t finished_items;       /* finished work items: how far it got */

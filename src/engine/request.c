@@ -84,7 +84,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 	if (!request->is_p2p)
 		collet_recorder_end(request->out_of_band_recorder ? request->out_of_band_recorder : &state->recorder,
 			request->sequence, status, request->finished_items,
-			request->is_starting ? request->started_ticks : collet_ticks());
+			request->poll_ticks ? request->poll_ticks : collet_ticks());
 	collet_engine_notify_followers(state->engine);
 }
 

@@ -61,7 +61,8 @@ struct collet_request {
 	int64_t timeout_ns;
 	uint64_t started_ticks;
 	int64_t started_ns;          /* the same in ns; 0: not computed, since most short calls never need it */
-	bool is_starting;            /* it is being started and nobody has waited for it */
+	/* When the brief polls under way began. Recorded as its end if they end it. 0: the time is read then. */
+	uint64_t poll_ticks;
 	int64_t deadline_ns, next_query_ns;
 	uint32_t warning_stage;      /* see mismatch.c */
 	uint64_t finished_items;
