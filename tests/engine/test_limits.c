@@ -1,6 +1,6 @@
-/* Checks up to which size calls take the fast path: the limit is in the tuning that rank 0 has read. Tasks queue what
- * they send. The fast path first tries to send without the queue; the linker wraps that call, and this file counts
- * it. */
+/* Checks up to which size calls take the fast path: the limit is in the tuning that rank 0 has read. Checks that small
+ * calls which are in flight together all take it. Tasks queue what they send. The fast path first tries to send without
+ * the queue; the linker wraps that call, and this file counts it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,6 +83,40 @@ static void calls_take_the_fast_path_up_to_the_limit(void **state)
 	}
 }
 
+/* Starts small sums until IN_FLIGHT are pending, then waits for all of them. The first round opens the endpoints. Each
+ * sum is one message. */
+static void start_and_count(struct rank *rank)
+{
+	enum { IN_FLIGHT = 8, ROUNDS = 3 };
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		uint32_t sums[IN_FLIGHT];
+		collet_request *requests[IN_FLIGHT];
+		tried = 0;
+		for (uint32_t i = 0; i < IN_FLIGHT; i++) {
+			const collet_how how = { .request = &requests[i] };
+			sums[i] = i + rank->rank;
+			if (!rank_ok(rank, collet_allreduce(rank->comm, &sums[i], &sums[i], 1, COLLET_U32, COLLET_SUM,
+				&how), "a start"))
+				return;
+		}
+		if (!rank_ok(rank, collet_request_wait_all(requests, IN_FLIGHT), "wait_all"))
+			return;
+		for (uint32_t i = 0; i < IN_FLIGHT; i++)
+			rank_check(rank, sums[i] == 2 * i + 1, "sum %u is %u", i, sums[i]);
+		if (round > 0)
+			rank_check(rank, tried == IN_FLIGHT, "round %u: %llu messages tried without the queue", round,
+				(unsigned long long)tried);
+	}
+}
+
+static void small_calls_in_flight_take_the_fast_path(void **state)
+{
+	static const char *const transports[] = { "shm", "tcp" };
+	for (size_t t = 0; t < 2; t++)
+		ranks_must_pass(&(struct ranks_options){ .mode = RANKS_PROCESSES, .size = 2,
+			.transport = transports[t], .algorithm = "allreduce:direct" }, start_and_count);
+}
+
 static int make_folder(void **state)
 {
 	strcpy(folder, "/tmp/collet-test-XXXXXX");
@@ -102,6 +136,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(calls_take_the_fast_path_up_to_the_limit),
+		cmocka_unit_test(small_calls_in_flight_take_the_fast_path),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
