@@ -181,12 +181,18 @@ static void start_behind_others(collet_comm *comm, struct collet_request *reques
 		collet_comm_state_end(&comm->state, status, true, collet_last_error());
 }
 
-void collet_call_start(collet_comm *comm, struct collet_request *request, bool blocks)
+/* Inlined where a request repeats the last call. */
+static inline void start(collet_comm *comm, struct collet_request *request, bool blocks)
 {
 	if (collet_fast_path_is_eligible(request))
 		start_fast_path(comm, request, blocks);
 	else
 		start_behind_others(comm, request);
+}
+
+void collet_call_start(collet_comm *comm, struct collet_request *request, bool blocks)
+{
+	start(comm, request, blocks);
 }
 
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
@@ -334,10 +340,7 @@ bool collet_call_start_cached(collet_comm *comm, const void *send, void *recv, c
 		return false;
 	}
 	take_planned(state, request, send, recv, how->timeout_ns ? how->timeout_ns : state->timeout_ns);
-	if (collet_fast_path_is_eligible(request))
-		start_fast_path(comm, request, false);
-	else
-		start_behind_others(comm, request);
+	start(comm, request, false);
 	collet_engine_unlock_biased(state->engine, is_biased);
 	*how->request = request;
 	return true;
