@@ -1,4 +1,4 @@
-/* Receives messages whose bytes stay in the sender's memory: in its arena, or elsewhere (shm_cma.c).
+/* Receives messages whose bytes stay in the sender's memory: in its arena, or outside of it (shm_cma.c).
  *
  * The receiver reads the bytes in slices, so that no call of progress() takes long. After the last slice it checks the
  * sender's `closed` word. If the sender has closed meanwhile, its owner may have refilled the buffer, and what was read
@@ -13,14 +13,11 @@ static bool read_slice(struct shm_endpoint *shm)
 	struct shm_incoming *incoming = &shm->incoming;
 	const uint64_t left = incoming->bytes - incoming->done_bytes;
 	const uint64_t bytes = left < SHM_SLICE_BYTES ? left : SHM_SLICE_BYTES;
-	if (incoming->protocol == SHM_CMA) {
-		if (!collet_shm_cma_read(shm, incoming->done_bytes, bytes))
-			return false;
-		incoming->done_bytes += bytes;
-		return incoming->done_bytes == incoming->bytes;
-	}
-	memcpy((unsigned char *)shm->receives.first->data + incoming->done_bytes,
-		incoming->source + incoming->done_bytes, bytes);
+	if (incoming->protocol == SHM_ARENA)
+		memcpy((unsigned char *)shm->receives.first->data + incoming->done_bytes,
+			incoming->source + incoming->done_bytes, bytes);
+	else if (!collet_shm_cma_read(shm, incoming->done_bytes, bytes))
+		return false;
 	incoming->done_bytes += bytes;
 	return incoming->done_bytes == incoming->bytes;
 }
