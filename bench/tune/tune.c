@@ -400,8 +400,7 @@ static int tune_world(struct tuning *tuning, const char *transport, uint32_t ran
 		const double after_ns = bench_core_latency_ns();
 		if (options->check || !have_moved(before_ns, after_ns)) {
 			if (before_ns > 0)
-				printf("# cores %s: a flag took %.0f ns one way\n", tuning->is_far ? "far" : "near",
-					before_ns);
+				printf("# cores %s: a flag: %.0f ns\n", tuning->is_far ? "far" : "near", before_ns);
 			return 0;
 		}
 		printf("# measured again, as the cores moved: a flag took %.0f ns one way before, and %.0f after\n",
