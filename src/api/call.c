@@ -198,11 +198,12 @@ void collet_call_start(collet_comm *comm, struct collet_request *request, bool b
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request **prepared)
 {
+	const struct collet_plan_key key = collet_call_plan_key(call, how);
 	struct collet_request *request;
-	collet_status status = collet_request_acquire(&comm->state, &request);
+	collet_status status = collet_request_acquire(&comm->state, &key, &request);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_call_plan(comm, call, how, request);
+	status = collet_call_plan(comm, call, how, &key, request);
 	if (status != COLLET_OK) {
 		collet_request_release(request);
 		return status;
@@ -226,10 +227,10 @@ void collet_call_assign_sequence(struct collet_request *request)
 }
 
 /* Lets collet_call_run_cached() repeat the call with other buffers, unchecked and unplanned. */
-static void cache_call(collet_comm *comm, struct collet_request *request)
+static void cache_call(struct collet_cached_call *cached, struct collet_request *request)
 {
-	comm->cached_call.request = request;
-	comm->cached_call.plan_generation = request->plan_generation;
+	cached->request = request;
+	cached->plan_generation = request->plan_generation;
 }
 
 /* True if how asks for a request and for nothing else but a timeout. Reads field by field: the caller has just stored
@@ -267,7 +268,8 @@ collet_status collet_call_run(collet_comm *comm, const struct collet_call_argume
 		how = &default_how;
 	struct collet_engine *engine = comm->state.engine;
 	struct collet_request *request;
-	comm->cached_call.request = NULL;
+	struct collet_cached_call *cached = collet_cached_call(comm, call->collective, call->count, call->root);
+	cached->request = NULL;
 	collet_engine_lock(engine);
 	status = collet_call_prepare(comm, call, how, &request);
 	if (status != COLLET_OK) {
@@ -276,17 +278,24 @@ collet_status collet_call_run(collet_comm *comm, const struct collet_call_argume
 	}
 	if ((how == &default_how || (is_plain_request(how) && !collet_op_is_caller_defined(call->op))) &&
 		request->plan_key.algorithm)
-		cache_call(comm, request);
+		cache_call(cached, request);
 	assign_sequence(&comm->state, request);
 	collet_call_start(comm, request, !how->request);
 	return collet_call_wait_or_return(request, how);
 }
 
-/* Takes the first free request, which has its plan, for a call. Needs the engine's lock. */
-static inline void take_planned(struct collet_comm_state *state, struct collet_request *request, const void *send,
+/* Returns the list of free requests that a cached call's may be in. */
+static inline struct collet_request **free_list(collet_comm *comm, const struct collet_cached_call *cached)
+{
+	return &comm->state.free_requests[cached - comm->cached_calls];
+}
+
+/* Takes the first request of the list, which has its plan, for a call. Needs the engine's lock. */
+static inline void take_planned(struct collet_comm_state *state, struct collet_request **list, const void *send,
 	void *recv, int64_t timeout_ns)
 {
-	state->free_requests = request->next_free;
+	struct collet_request *request = *list;
+	*list = request->next_free;
 	collet_request_reset(request);
 	request->is_p2p = false;
 	request->input = send;
@@ -295,19 +304,19 @@ static inline void take_planned(struct collet_comm_state *state, struct collet_r
 	assign_sequence(state, request);
 }
 
-bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, collet_status *status)
+bool collet_call_run_cached(collet_comm *comm, const struct collet_cached_call *cached, const void *send, void *recv,
+	collet_status *status)
 {
-	const struct collet_cached_call *cached = &comm->cached_call;
 	struct collet_comm_state *state = &comm->state;
 	struct collet_engine *engine = state->engine;
-	struct collet_request *request = cached->request;
+	struct collet_request *request = cached->request, **list = free_list(comm, cached);
 	bool is_biased = collet_engine_lock_biased(engine);
-	if (state->free_requests != request || request->plan_generation != cached->plan_generation ||
+	if (*list != request || request->plan_generation != cached->plan_generation ||
 		!request->plan_key.algorithm || !collet_fast_path_is_eligible(request)) {
 		collet_engine_unlock_biased(engine, is_biased);
 		return false;
 	}
-	take_planned(state, request, send, recv, state->timeout_ns);
+	take_planned(state, list, send, recv, state->timeout_ns);
 	start_fast_path(comm, request, true);
 	if (request->status == COLLET_PENDING) {
 		collet_engine_upgrade_lock(engine, &is_biased);
@@ -327,19 +336,19 @@ static bool has_cached_plan(const struct collet_request *request, const struct c
 		!key->segment_bytes && !key->channels;
 }
 
-bool collet_call_start_cached(collet_comm *comm, const void *send, void *recv, const collet_how *how)
+bool collet_call_start_cached(collet_comm *comm, const struct collet_cached_call *cached, const void *send, void *recv,
+	const collet_how *how)
 {
-	const struct collet_cached_call *cached = &comm->cached_call;
 	struct collet_comm_state *state = &comm->state;
 	if (!is_plain_request(how) || collet_op_is_caller_defined(cached->op))
 		return false;
 	const bool is_biased = collet_engine_lock_biased(state->engine);
-	struct collet_request *request = state->free_requests;
+	struct collet_request **list = free_list(comm, cached), *request = *list;
 	if (!is_biased || !request || !request->fast_path.is_eligible || !has_cached_plan(request, cached)) {
 		collet_engine_unlock_biased(state->engine, is_biased);
 		return false;
 	}
-	take_planned(state, request, send, recv, how->timeout_ns ? how->timeout_ns : state->timeout_ns);
+	take_planned(state, list, send, recv, how->timeout_ns ? how->timeout_ns : state->timeout_ns);
 	start(comm, request, false);
 	collet_engine_unlock_biased(state->engine, is_biased);
 	*how->request = request;

@@ -31,13 +31,15 @@ struct collet_call_arguments {
 
 /* Runs a call on host memory to its end, or starts it if how->request is set. how may be NULL. */
 collet_status collet_call_run(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how);
-/* Repeats the blocking call that comm->cached_call describes with other buffers. Returns false if its plan is in use or
- * another call is pending; nothing has happened then. Takes the engine's lock. */
-bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, collet_status *status);
-/* Starts the call that comm->cached_call describes with other buffers, if how asks for a request and for nothing else
- * but a timeout. Returns false if a plan must be made, the call is large, or several threads make calls; nothing has
- * happened then. Takes the engine's lock. */
-bool collet_call_start_cached(collet_comm *comm, const void *send, void *recv, const collet_how *how);
+/* Repeats the blocking call that was cached with other buffers. Returns false if its plan is in use or another call is
+ * pending; nothing has happened then. Takes the engine's lock. */
+bool collet_call_run_cached(collet_comm *comm, const struct collet_cached_call *cached, const void *send, void *recv,
+	collet_status *status);
+/* Starts the call that was cached with other buffers, if how asks for a request and for nothing else but a timeout.
+ * Returns false if a plan must be made, the call is large, or several threads make calls; nothing has happened then.
+ * Takes the engine's lock. */
+bool collet_call_start_cached(collet_comm *comm, const struct collet_cached_call *cached, const void *send, void *recv,
+	const collet_how *how);
 
 /* ---- The steps of a call, for code that does something between them (call.c, call_plan.c) */
 
@@ -47,10 +49,12 @@ collet_status collet_call_check_how(const struct collet_call_arguments *call, co
  * Under lock. */
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request **request);
-/* Plans the request, which may come from the pool and still have a plan. That plan is used again if the arguments it
- * depends on are the same; they were checked when it was made. Under lock. */
+/* Returns the arguments that the call's plan depends on. */
+struct collet_plan_key collet_call_plan_key(const struct collet_call_arguments *call, const collet_how *how);
+/* Plans the request, which may come from the pool and still have a plan. That plan is used again if it has this key,
+ * the call's; the arguments were checked when it was made. Under lock. */
 collet_status collet_call_plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
-	struct collet_request *request);
+	const struct collet_plan_key *key, struct collet_request *request);
 /* Makes the request the communicator's next call. Under lock. */
 void collet_call_assign_sequence(struct collet_request *request);
 /* Starts a prepared request that has its sequence number, and counts it. If the caller blocks, the first polls of its

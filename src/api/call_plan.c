@@ -248,20 +248,13 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	return COLLET_OK;
 }
 
-static bool same_key(const struct collet_plan_key *a, const struct collet_plan_key *b)
-{
-	return a->count == b->count && a->root == b->root && a->collective == b->collective && a->dtype == b->dtype &&
-		a->op == b->op && a->algorithm == b->algorithm && a->segment_bytes == b->segment_bytes &&
-		a->channels == b->channels && a->commutes == b->commutes;
-}
-
-collet_status collet_call_plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
-	struct collet_request *request)
+struct collet_plan_key collet_call_plan_key(const struct collet_call_arguments *call, const collet_how *how)
 {
 	const struct collet_program *named =
 		how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
-	const bool repeatable = !call->input_partition && !how->algorithm == !named;
-	const struct collet_plan_key key = {
+	const bool is_repeatable = !call->input_partition && !how->algorithm == !named;
+	const uint32_t algorithm = named ? 2 + collet_call_program_index(named) : 1;
+	return (struct collet_plan_key){
 		.count = call->count,
 		.root = call->root,
 		.op = (uint32_t)call->op,
@@ -269,23 +262,28 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 		.channels = (uint8_t)how->channels,
 		.collective = (uint8_t)call->collective,
 		.dtype = (uint8_t)call->dtype,
-		.algorithm = named ? (uint8_t)(2 + collet_call_program_index(named)) : 1,
+		.algorithm = is_repeatable ? (uint8_t)algorithm : 0,
+		.slot = (uint8_t)collet_plan_slot(call->collective, call->count, call->root),
 		.commutes = commutes(call, how),
 	};
+}
+
+collet_status collet_call_plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	const struct collet_plan_key *key, struct collet_request *request)
+{
 	request->input = call->send;
 	request->result = call->recv;
-	const bool planned = repeatable && same_key(&key, &request->plan_key);
-	if (planned && !collet_op_is_caller_defined(call->op))
+	const bool is_planned = key->algorithm && collet_plan_key_equal(key, &request->plan_key);
+	if (is_planned && !collet_op_is_caller_defined(call->op))
 		return COLLET_OK;
 	request->plan_key.algorithm = 0;
 	request->plan_generation++;
 	collet_status status = check_op(call, how);
 	if (status == COLLET_OK)
-		status = planned ? init_reduction(comm, call, how, request) : plan(comm, call, how, request);
+		status = is_planned ? init_reduction(comm, call, how, request) : plan(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;
 	fill_call(request, call, how);
-	if (repeatable)
-		request->plan_key = key;
+	request->plan_key = *key;
 	return COLLET_OK;
 }

@@ -89,9 +89,8 @@ enum in_place { SAME, SEND_IN_RECV, RECV_IN_SEND };
 
 /* True if the call differs from the cached one in its buffers alone, and these are valid. */
 ALWAYS_INLINE bool is_repeat(
-	const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
+	const struct collet_cached_call *cached, const struct collet_call_arguments *call, enum in_place in_place)
 {
-	const struct collet_cached_call *cached = &comm->cached_call;
 	if (!cached->request || cached->count != call->count || cached->collective != call->collective ||
 		cached->dtype != call->dtype || cached->op != call->op || cached->root != call->root)
 		return false;
@@ -101,16 +100,10 @@ ALWAYS_INLINE bool is_repeat(
 	return !overlaps(send, recv) || (in_place == SAME && send.first == recv.first);
 }
 
-/* Caches the arguments of a checked call that has succeeded. Never if a buffer may be a GPU's: a repeated call does not
- * ask where its buffers are. */
-static void cache_arguments(
-	collet_comm *comm, const struct collet_call_arguments *call, struct byte_range send, struct byte_range recv)
+/* Caches the arguments of a checked call that has succeeded. */
+static void cache_arguments(struct collet_cached_call *cached, const struct collet_call_arguments *call,
+	struct byte_range send, struct byte_range recv)
 {
-	struct collet_cached_call *cached = &comm->cached_call;
-	if (comm->gpu)
-		cached->request = NULL;
-	if (!cached->request)
-		return;
 	cached->collective = call->collective;
 	cached->dtype = call->dtype;
 	cached->op = call->op;
@@ -159,19 +152,21 @@ static collet_status run_inside(collet_comm *comm, struct collet_call_arguments 
 	}
 	if (status == COLLET_OK)
 		status = dispatch(comm, call, send, recv, NULL, how);
-	if (status == COLLET_OK)
-		cache_arguments(comm, call, send, recv);
-	else
-		comm->cached_call.request = NULL;
+	/* Never if a buffer may be a GPU's: a repeated call does not ask where its buffers are. */
+	struct collet_cached_call *cached = collet_cached_call(comm, call->collective, call->count, call->root);
+	if (status != COLLET_OK || comm->gpu)
+		cached->request = NULL;
+	else if (cached->request)
+		cache_arguments(cached, call, send, recv);
 	return status;
 }
 
 /* Repeats the cached call with other buffers if that is possible. Returns false if not; nothing has happened then. */
-ALWAYS_INLINE bool run_repeat(
-	collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how, collet_status *status)
+ALWAYS_INLINE bool run_repeat(collet_comm *comm, const struct collet_cached_call *cached,
+	const struct collet_call_arguments *call, const collet_how *how, collet_status *status)
 {
-	return how ? collet_call_start_cached(comm, call->send, call->recv, how)
-		   : collet_call_run_cached(comm, call->send, call->recv, status);
+	return how ? collet_call_start_cached(comm, cached, call->send, call->recv, how)
+		   : collet_call_run_cached(comm, cached, call->send, call->recv, status);
 }
 
 /* Runs a collective that is no v-form. */
@@ -181,7 +176,8 @@ ALWAYS_INLINE collet_status run(collet_comm *comm, struct collet_call_arguments 
 	collet_status status = collet_comm_enter(comm, call->function);
 	if (status != COLLET_OK)
 		return status;
-	if (!is_repeat(comm, call, in_place) || !run_repeat(comm, call, how, &status))
+	const struct collet_cached_call *cached = collet_cached_call(comm, call->collective, call->count, call->root);
+	if (!is_repeat(cached, call, in_place) || !run_repeat(comm, cached, call, how, &status))
 		status = run_inside(comm, call, sends, receives, in_place, how);
 	collet_comm_leave(comm);
 	return status;

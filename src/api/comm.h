@@ -14,8 +14,8 @@ struct collet_algorithm_use {
 
 enum { COLLET_PROGRAMS_MAX = 16 };   /* of one collective; stats.c asserts it */
 
-/* Describes the last call, if it blocked, had the default how and was planned. A call that differs from it in its
- * buffers alone is neither checked nor planned again. Belongs to the thread that is inside the communicator. */
+/* Describes an earlier call, if it was planned and its how had no more than a request. A call that differs from it in
+ * its buffers alone is neither checked nor planned again. Belongs to the thread that is inside the communicator. */
 struct collet_cached_call {
 	struct collet_request *request; /* has the plan; NULL if there is no such call */
 	uint32_t plan_generation;       /* the request's plan_count then; if it differs, the plan is another */
@@ -40,10 +40,17 @@ struct collet_comm {
 	bool has_gpu_leaders;        /* several hosts, some with several ranks, and every rank has a GPU */
 	uint32_t split_count;        /* splits so far; ids are derived from it */
 	atomic_bool busy;            /* a thread is inside the communicator */
-	struct collet_cached_call cached_call;
+	struct collet_cached_call cached_calls[COLLET_PLAN_SLOTS]; /* by the slot of their plan */
 	/* Under the engine's lock. */
 	struct collet_algorithm_use algorithm_uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MAX];
 };
+
+/* Returns the place in the cache for a call. What is there may be another call. */
+static inline struct collet_cached_call *collet_cached_call(
+	collet_comm *comm, enum collet_collective collective, uint64_t count, uint32_t root)
+{
+	return &comm->cached_calls[collet_plan_slot(collective, count, root)];
+}
 
 /* Creates a communicator of these world ranks; NULL is all. Takes ownership of world, even if it fails. */
 collet_status collet_comm_make(collet_comm **comm, struct collet_context *context, uint64_t id, uint32_t rank,

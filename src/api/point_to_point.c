@@ -39,11 +39,10 @@ static collet_status check_how(const char *function, const collet_how *how)
 /* Under lock. */
 static collet_status new_request(collet_comm *comm, int64_t timeout_ns, struct collet_request **request)
 {
-	const collet_status status = collet_request_acquire(&comm->state, request);
+	const collet_status status = collet_request_acquire(&comm->state, NULL, request);
 	if (status != COLLET_OK)
 		return status;
 	(*request)->is_p2p = true;
-	(*request)->plan_key.algorithm = 0;
 	(*request)->timeout_ns = timeout_ns;
 	(*request)->started_ticks = collet_ticks();
 	(*request)->started_ns = (*request)->next_query_ns = 0; /* as in call.c */

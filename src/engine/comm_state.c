@@ -53,7 +53,8 @@ void collet_comm_state_deinit(struct collet_comm_state *state)
 		collet_fast_path_free(request);
 		free(request);
 	}
-	state->all_requests = state->free_requests = NULL;
+	state->all_requests = NULL;
+	memset(state->free_requests, 0, sizeof(state->free_requests));
 	if (state->scratch)
 		munmap(state->scratch, COLLET_SCRATCH_BYTES);
 	state->scratch = NULL;

@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "engine/channel.h"
 #include "engine/mismatch.h"
+#include "engine/plan_key.h"
 #include "engine/recorder.h"
 
 struct collet_engine;
@@ -35,7 +36,10 @@ struct collet_comm_state {
 	_Atomic(struct collet_peer_queue *) *peer_queues;
 	struct collet_peer_queue *all_peer_queues; /* under connections_lock */
 	char *scratch;                       /* COLLET_SCRATCH_BYTES */
-	struct collet_request *free_requests, *all_requests; /* pooled for later calls; all of them */
+	/* Pooled for later calls, those with a plan by its slot: see plan_key.h. */
+	struct collet_request *free_requests[COLLET_PLAN_SLOTS + 1];
+	struct collet_request *all_requests;
+	uint32_t request_count;              /* in all_requests */
 	uint64_t next_sequence;
 	uint64_t history_hash;               /* see collet_call_history_hash() */
 	bool tasks_need_progress;            /* a transfer completed since its tasks made progress */

@@ -13,22 +13,63 @@
 #include "engine/recorder.h"
 #include "engine/sleep.h"
 
-collet_status collet_request_acquire(struct collet_comm_state *state, struct collet_request **request)
+static struct collet_request *take_first(struct collet_request **list)
 {
-	struct collet_request *made = state->free_requests;
-	if (made) {
-		state->free_requests = made->next_free;
-	} else {
-		made = calloc(1, sizeof(*made));
-		if (!made)
-			return collet_fail(COLLET_ERR_MEMORY, "no memory for a request");
-		made->state = state;
-		made->next_allocated = state->all_requests;
-		state->all_requests = made;
-	}
-	made->is_p2p = false;
-	collet_request_reset(made);
-	*request = made;
+	struct collet_request *first = *list;
+	if (first)
+		*list = first->next_free;
+	return first;
+}
+
+/* Takes a free request that has this plan; NULL if none of the first few in its slot has. */
+static struct collet_request *take_planned(struct collet_comm_state *state, const struct collet_plan_key *key)
+{
+	enum { MOST_COMPARED = 4 };
+	struct collet_request **link = &state->free_requests[key->slot];
+	for (int i = 0; i < MOST_COMPARED && *link; i++, link = &(*link)->next_free)
+		if (collet_plan_key_equal(key, &(*link)->plan_key))
+			return take_first(link);
+	return NULL;
+}
+
+/* Takes a free request whose plan may be given up; NULL if there is none. */
+static struct collet_request *take_any(struct collet_comm_state *state, uint32_t first_slot)
+{
+	struct collet_request *taken = take_first(&state->free_requests[COLLET_NO_PLAN_SLOT]);
+	if (taken || state->request_count < COLLET_PLANS_KEPT)
+		return taken;
+	for (uint32_t i = 0; i < COLLET_PLAN_SLOTS && !taken; i++)
+		taken = take_first(&state->free_requests[(first_slot + i) % COLLET_PLAN_SLOTS]);
+	return taken;
+}
+
+static struct collet_request *allocate(struct collet_comm_state *state)
+{
+	struct collet_request *made = calloc(1, sizeof(*made));
+	if (!made)
+		return NULL;
+	made->state = state;
+	made->next_allocated = state->all_requests;
+	state->all_requests = made;
+	state->request_count++;
+	return made;
+}
+
+collet_status collet_request_acquire(
+	struct collet_comm_state *state, const struct collet_plan_key *key, struct collet_request **request)
+{
+	struct collet_request *taken = key && key->algorithm ? take_planned(state, key) : NULL;
+	if (!taken)
+		taken = take_any(state, key ? key->slot : 0);
+	if (!taken)
+		taken = allocate(state);
+	if (!taken)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a request");
+	taken->is_p2p = false;
+	if (!key)
+		taken->plan_key.algorithm = 0;
+	collet_request_reset(taken);
+	*request = taken;
 	return COLLET_OK;
 }
 
@@ -45,8 +86,11 @@ void collet_request_reset(struct collet_request *request)
 void collet_request_release(struct collet_request *request)
 {
 	assert(!request->previous_active);
-	request->next_free = request->state->free_requests;
-	request->state->free_requests = request;
+	const struct collet_plan_key *key = &request->plan_key;
+	struct collet_request **list =
+		&request->state->free_requests[key->algorithm ? key->slot : COLLET_NO_PLAN_SLOT];
+	request->next_free = *list;
+	*list = request;
 }
 
 void collet_request_set_clock(struct collet_request *request, int64_t started_ns)

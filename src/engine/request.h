@@ -79,7 +79,10 @@ struct collet_request {
 collet_status collet_request_start(struct collet_request *request);
 
 /* ---- request.c. Under lock. */
-collet_status collet_request_acquire(struct collet_comm_state *state, struct collet_request **request);
+/* Takes a free request, one that has the plan of this key if possible. The others keep theirs, up to a limit. key is
+ * NULL if the request needs no plan. */
+collet_status collet_request_acquire(
+	struct collet_comm_state *state, const struct collet_plan_key *key, struct collet_request **request);
 /* Prepares a request for its next start. It has not been started, or has ended. */
 void collet_request_reset(struct collet_request *request);
 void collet_request_release(struct collet_request *request);

@@ -1,4 +1,4 @@
-/* Tests cached calls: a call that is like the one before it keeps that one's plan. Here each call differs in one
+/* Tests cached calls: a call that is like an earlier one keeps that one's plan. Here each call differs in one
  * field of `how`, and must follow its own. */
 #include <setjmp.h>
 #include <stdarg.h>

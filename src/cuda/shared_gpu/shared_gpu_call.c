@@ -6,17 +6,15 @@
 #include "cuda/shared_gpu/internal.h"
 #include "engine/comm_state.h"
 #include "engine/p2p/p2p.h"
-#include "engine/plan_key.h"
 #include "engine/request.h"
 
 struct collet_request *collet_shared_gpu_post_message(
 	struct collet_shared_gpu *shared_gpu, bool sends, uint32_t member, uint32_t tag, void *buffer, size_t bytes)
 {
 	struct collet_request *request;
-	collet_status status = collet_request_acquire(&shared_gpu->internal_comm, &request);
+	collet_status status = collet_request_acquire(&shared_gpu->internal_comm, NULL, &request);
 	if (status == COLLET_OK) {
 		request->is_p2p = true;
-		request->plan_key.algorithm = 0;
 		/* A call has its own deadline; connecting uses this one. */
 		request->timeout_ns = shared_gpu->is_connecting ? shared_gpu->state->timeout_ns : -1;
 		request->started_ticks = collet_ticks();
