@@ -140,11 +140,12 @@ static void choose_limits(struct collet_context *context)
 	};
 }
 
-/* A call touches its input and its result, so half of the cache. At least what was measured on an EPYC with 32 MiB. */
+/* A call touches its input and its result, so half of the cache. At least what was measured on an EPYC with 32 MiB, and
+ * at most what was measured on a Xeon with 300: a job has only its share of a cache that many cores have in common. */
 static uint64_t nontemporal_min_bytes(void)
 {
-	const uint64_t least = UINT64_C(16) << 20, half = collet_cpu_cache_bytes() / 2;
-	return half > least ? half : least;
+	const uint64_t least = UINT64_C(16) << 20, most = UINT64_C(32) << 20, half = collet_cpu_cache_bytes() / 2;
+	return half < least ? least : half > most ? most : half;
 }
 
 /* Spinning pays while every rank of the host has a core. Else a spinning rank may keep the rank that it waits for from
