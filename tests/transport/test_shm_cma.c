@@ -150,7 +150,60 @@ static void a_kernel_that_refuses_is_not_asked(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* What the receiver cannot read ends the endpoint with a sentence; it never crashes. */
+/* Maps memory that this process can read and the kernel cannot for another one, like that which a GPU's driver has
+ * page-locked. MAP_FAILED if the kernel has none. */
+static void *map_secret(size_t bytes)
+{
+	const int descriptor = (int)syscall(SYS_memfd_secret, 0);
+	if (descriptor < 0)
+		return MAP_FAILED;
+	void *memory = ftruncate(descriptor, (off_t)bytes) == 0 ?
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0) : MAP_FAILED;
+	close(descriptor);
+	return memory;
+}
+
+static void what_the_kernel_does_not_read_is_copied(void **state)
+{
+	enum { BYTES = 4 * SHM_CMA_MIN };
+	unsigned char *secret = map_secret(BYTES), *into = malloc(BYTES), *own = malloc(2 * BYTES);
+	if (secret == MAP_FAILED) {
+		print_message("no memfd_secret() here\n");
+		skip();
+	}
+	static const struct {
+		bool is_secret;
+		size_t from, bytes;
+		unsigned probes, reads;   /* system calls of the sender and of the receiver */
+	} rows[] = {
+		{ true, 0, BYTES, 1, 0 },
+		{ true, 0, SHM_CMA_MIN, 0, 0 },
+		{ false, 0, BYTES, 1, 1 },
+		{ false, BYTES, BYTES, 1, 1 },
+		{ false, BYTES / 2, BYTES, 0, 1 },   /* of both before */
+		{ true, BYTES / 2, BYTES / 2, 1, 0 },
+		{ false, 0, SHM_CMA_MIN - 1, 0, 0 },
+	};
+	struct pair pair;
+	setenv("COLLET_SHM_CMA", "1", 1);
+	shm_pair_open(&pair, true, NULL);
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		unsigned char *data = (rows[row].is_secret ? secret : own) + rows[row].from;
+		pattern_fill(data, rows[row].bytes, rows[row].bytes);
+		const uint64_t before = pair.ends[0].endpoint->stats.system_calls;
+		const uint64_t reads = deliver(&pair, data, into, rows[row].bytes, 0, false);
+		const uint64_t probes = pair.ends[0].endpoint->stats.system_calls - before;
+		if (probes != rows[row].probes || reads != rows[row].reads)
+			fail_msg("row %u: %llu probes, %llu reads", row, (unsigned long long)probes,
+				(unsigned long long)reads);
+	}
+	pair_close(&pair);
+	munmap(secret, BYTES);
+	free(own);
+	free(into);
+}
+
+/* What the receiver cannot read all the same ends the endpoint with a sentence; it never crashes. */
 static void what_cannot_be_read_is_an_error(void **state)
 {
 	enum { BYTES = 4 * SHM_CMA_MIN };
@@ -166,21 +219,25 @@ static void what_cannot_be_read_is_an_error(void **state)
 		{ NOT_AGREED, COLLET_ERR_TRANSPORT, "invalid data" },
 	};
 	unsigned char *into = malloc(BYTES), *readable = calloc(1, BYTES);
-	unsigned char *unreadable = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_true(unreadable != MAP_FAILED);
+	unsigned char *unmapped = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(unmapped != MAP_FAILED);
 	setenv("COLLET_SHM_CMA", "1", 1);
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
-		void *data = rows[row].damage == UNMAPPED      ? unreadable
+		void *data = rows[row].damage == UNMAPPED      ? unmapped
 			     : rows[row].damage == BEYOND_MEMORY ? (void *)(UINTPTR_MAX - 8)
 								 : readable;
 		struct collet_transfer send = transfer_of(1, data, BYTES), receive = transfer_of(1, into, BYTES);
+		if (rows[row].damage == BEYOND_MEMORY)
+			inside(&pair, 0)->own_range = (struct shm_own_range){ 0, UINTPTR_MAX, true };
 		if (rows[row].damage == OTHER_PROCESS)
 			inside(&pair, 0)->nonce ^= 1;
 		if (rows[row].damage == NOT_AGREED)
 			inside(&pair, 1)->peer_pid = 0;
 		shm->post_send(pair.ends[0].endpoint, &send);
+		if (rows[row].damage == UNMAPPED)
+			assert_int_equal(munmap(unmapped, BYTES), 0);
 		shm->post_recv(pair.ends[1].endpoint, &receive);
 		assert_true(end_complete(&pair.ends[1], &receive));
 		assert_int_equal(receive.status, rows[row].status);
@@ -189,7 +246,6 @@ static void what_cannot_be_read_is_an_error(void **state)
 		assert_int_equal(send.status, COLLET_ERR_PEER_LOST);
 		pair_close(&pair);
 	}
-	munmap(unreadable, BYTES);
 	free(readable);
 	free(into);
 }
@@ -200,6 +256,7 @@ int main(void)
 		cmocka_unit_test(long_messages_are_read_in_place),
 		cmocka_unit_test(a_reader_does_not_sleep),
 		cmocka_unit_test(a_kernel_that_refuses_is_not_asked),
+		cmocka_unit_test(what_the_kernel_does_not_read_is_copied),
 		cmocka_unit_test(what_cannot_be_read_is_an_error),
 	};
 	return cmocka_run_group_tests_name("shm cma", tests, NULL, NULL);

@@ -246,7 +246,7 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 
 /* ---- Sleeping ----------------------------------------------------------------------------------------------- */
 
-static bool can_progress(const struct shm_endpoint *shm)
+static bool can_progress(struct shm_endpoint *shm)
 {
 	if (shm_is_reading(&shm->incoming))
 		return true;

@@ -64,6 +64,29 @@ bool collet_shm_cma_probe(struct shm_endpoint *shm)
 	return has_own_user((pid_t)shm->peer->pid) && probe_process(shm, (pid_t)shm->peer->pid);
 }
 
+/* True if the kernel reads the first and the last byte of this range of this process. */
+static bool probe_own(struct shm_endpoint *shm, uintptr_t first, uintptr_t end)
+{
+	unsigned char bytes[2];
+	struct iovec into = { bytes, sizeof(bytes) };
+	struct iovec from[2] = { { (void *)first, 1 }, { (void *)(end - 1), 1 } };
+	shm_count(&shm->endpoint.stats.system_calls, 1);
+	return process_vm_readv(shm->owner_pid, &into, 1, from, 2, 0) == (ssize_t)sizeof(bytes);
+}
+
+bool collet_shm_cma_is_readable(struct shm_endpoint *shm, const void *data, uint64_t bytes)
+{
+	struct shm_own_range *range = &shm->own_range;
+	const uintptr_t first = (uintptr_t)data, end = first + bytes;
+	if (first >= range->first && end <= range->end)
+		return range->is_readable;
+	const bool is_readable = probe_own(shm, first, end);
+	/* The segments of a call follow each other. */
+	const bool continues = is_readable && range->is_readable && first == range->end;
+	*range = (struct shm_own_range){ continues ? range->first : first, end, is_readable };
+	return is_readable;
+}
+
 /* Fails the endpoint after a read has failed. error: errno; 0 if another process has the peer's number now. */
 static bool fail_read(struct shm_endpoint *shm, int error)
 {

@@ -75,6 +75,12 @@ static inline bool shm_is_reading(const struct shm_incoming *incoming)
 	return incoming->protocol == SHM_ARENA || incoming->protocol == SHM_CMA;
 }
 
+/* A range of this process's memory, and whether the kernel reads it for the peer. */
+struct shm_own_range {
+	uintptr_t first, end;
+	bool is_readable;
+};
+
 struct shm_endpoint {
 	struct collet_endpoint endpoint;
 	enum shm_state state;
@@ -102,6 +108,7 @@ struct shm_endpoint {
 	uint64_t out_messages;                   /* number of messages started so far */
 	uint32_t starved_polls;                  /* attempts to send the first send, since units were too few */
 	uint32_t unanswered;                     /* short sends since the last receive, at most SHM_ONE_WAY_AFTER */
+	struct shm_own_range own_range;          /* the last that collet_shm_cma_is_readable() has tried */
 	uint64_t sent_bytes;                     /* bytes of the first queued send already published */
 	enum shm_protocol sent_protocol;         /* protocol of that send */
 	struct shm_cell *in_rtrs;                /* RTR slots that the peer writes */
@@ -177,7 +184,7 @@ enum collet_try_result collet_shm_try_send(struct collet_endpoint *endpoint, str
 /* Sends, and completes the sends whose buffers the peer has released. Returns the number of completed sends. */
 uint32_t collet_shm_send(struct shm_endpoint *shm);
 /* True if collet_shm_send() could make progress. Reads the peer's words with seq_cst. */
-bool collet_shm_can_send(const struct shm_endpoint *shm);
+bool collet_shm_can_send(struct shm_endpoint *shm);
 
 /* shm_put.c */
 /* Publishes an RTR for the receive that is about to be queued, if the sender may write there. */
@@ -202,6 +209,9 @@ bool collet_shm_put(struct shm_endpoint *shm);
 collet_status collet_shm_cma_init(struct shm_endpoint *shm);
 /* Finds out whether this process can read the memory of the peer, whose hello is in the inbox, and may. */
 bool collet_shm_cma_probe(struct shm_endpoint *shm);
+/* True if the kernel reads this memory of this process, as far as its first and last byte show. It reads no memory of
+ * devices, such as what a GPU's driver has page-locked. Later calls remember the last range. */
+bool collet_shm_cma_is_readable(struct shm_endpoint *shm, const void *data, uint64_t bytes);
 /* Reads bytes of the incoming message from `at` on into the first receive. False: the endpoint has failed. */
 bool collet_shm_cma_read(struct shm_endpoint *shm, uint64_t at, uint64_t bytes);
 

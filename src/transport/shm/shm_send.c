@@ -262,15 +262,16 @@ static inline bool uses_arena(
 
 /* True if the peer reads the message in this rank's memory. What it reduces comes in units, and is reduced there. An
  * eager message does not wait for its receiver. Where ranks outnumber cores, the wait would cost context switches. */
-static inline bool uses_cma(const struct shm_endpoint *shm, const struct collet_transfer *transfer)
+static inline bool uses_cma(struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
 	return shm->is_read_by_peer && transfer->message.bytes >= SHM_CMA_MIN &&
 		!(transfer->flags & (COLLET_TRANSFER_CONTIGUOUS | COLLET_TRANSFER_EAGER)) &&
-		!shm_is_oversubscribed(shm);
+		!shm_is_oversubscribed(shm) &&
+		collet_shm_cma_is_readable(shm, transfer->data, transfer->message.bytes);
 }
 
 /* Returns the protocol of the first send. *location is then what the cell of a borrowed buffer says. */
-static enum shm_protocol protocol_of_first(const struct shm_endpoint *shm, uint64_t *location)
+static enum shm_protocol protocol_of_first(struct shm_endpoint *shm, uint64_t *location)
 {
 	const struct collet_transfer *transfer = shm->sends.first;
 	const uint64_t bytes = transfer->message.bytes;
@@ -397,7 +398,7 @@ static bool has_units(const struct shm_endpoint *shm, enum shm_pool_kind kind)
 	return pool->free || atomic_load_explicit(&shm->theirs->returned[kind], memory_order_seq_cst) != pool->taken;
 }
 
-bool collet_shm_can_send(const struct shm_endpoint *shm)
+bool collet_shm_can_send(struct shm_endpoint *shm)
 {
 	/* Seq_cst: the second half of arm()'s handshake with shm_publish(). */
 	const uint64_t done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_seq_cst);
