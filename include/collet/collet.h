@@ -38,13 +38,14 @@ extern "C" {
 #define COLLET_MUST_USE
 #endif
 
+/* Version of these headers. collet_version() returns that of the library. */
 #define COLLET_VERSION_MAJOR 0
 #define COLLET_VERSION_MINOR 1
 #define COLLET_VERSION_PATCH 0
 
 /* ---- Status ------------------------------------------------------------------------------------------------- */
 
-/* Every error falls into one of these groups:
+/* Result of a call. Every error falls into one of these groups:
  *   Nothing changed      ARGUMENT, UNSUPPORTED, BUSY. The communicator works on.
  *   This call failed     MEMORY, SYSTEM, TRUNCATED. The communicator works on unless collet_comm_error() has an error.
  *   No communicator      CONFIG, RENDEZVOUS, AUTH. collet_comm_create() made none.
@@ -55,7 +56,7 @@ extern "C" {
  * host that was stopped (SIGSTOP, a debugger) in the middle of such a write. The call waits one second for that rank.
  * Then it warns (COLLET_LOG) of what the rank may still write when it continues. */
 typedef enum collet_status {
-	COLLET_OK = 0,
+	COLLET_OK = 0,           /* success */
 	COLLET_PENDING = 1,      /* the request has not ended; never an error */
 	COLLET_ERR_ARGUMENT,     /* the caller made a mistake */
 	COLLET_ERR_UNSUPPORTED,  /* the call is valid, but not implemented, or not for this case */
@@ -73,7 +74,7 @@ typedef enum collet_status {
 	COLLET_ERR_TRUNCATED,    /* recv: the message was longer than the buffer, and was dropped */
 	COLLET_ERR_FORKED,       /* called in a child of the process that created the communicator */
 	COLLET_CANCELLED,        /* inside transports only: the connection closed before the transfer ended */
-	COLLET_STATUS_COUNT
+	COLLET_STATUS_COUNT      /* number of statuses */
 } collet_status;
 
 /* Returns the enumerator's name ("COLLET_ERR_TIMEOUT"): a static string, never NULL. Any thread. */
@@ -88,20 +89,21 @@ COLLET_API const char *collet_version(void);
 
 /* ---- Types and operations ----------------------------------------------------------------------------------- */
 
+/* Types of elements. */
 typedef enum collet_dtype {
-	COLLET_I8 = 0,
-	COLLET_U8,
-	COLLET_I32,
-	COLLET_U32,
-	COLLET_I64,
-	COLLET_U64,
+	COLLET_I8 = 0,  /* int8_t */
+	COLLET_U8,      /* uint8_t */
+	COLLET_I32,     /* int32_t */
+	COLLET_U32,     /* uint32_t */
+	COLLET_I64,     /* int64_t */
+	COLLET_U64,     /* uint64_t */
 	COLLET_F16,     /* IEEE binary16 */
 	COLLET_BF16,    /* upper half of an f32 */
-	COLLET_F32,
-	COLLET_F64,
+	COLLET_F32,     /* float: IEEE binary32 */
+	COLLET_F64,     /* double: IEEE binary64 */
 	COLLET_F8E4M3,  /* OCP 8-bit float: no infinities, S.1111.111 is NaN, largest 448 */
 	COLLET_F8E5M2,  /* OCP 8-bit float: IEEE-like, largest finite 57344 */
-	COLLET_DTYPE_COUNT
+	COLLET_DTYPE_COUNT /* number of types */
 } collet_dtype;
 
 /* Returns the bytes of one element, or 0 if the value names no dtype. Any thread. */
@@ -125,21 +127,21 @@ COLLET_API const char *collet_dtype_name(collet_dtype dtype);
  *              it divides the wrapped sum by n and truncates towards zero.
  * PREMUL_SUM   first multiplies each rank's elements by that rank's how.scale, in f32 (f64: in f64), and rounds them
  *              to the dtype. Floats only.
- * AND, OR, XOR Integers only.
- * USER         how.user_op.
+ * AND, OR, XOR  work on the bits of integers; other types are refused.
+ * USER         calls the combine() of how.user_op.
  * Any other combination of op and dtype is COLLET_ERR_UNSUPPORTED. */
 typedef enum collet_op {
-	COLLET_SUM = 0,
-	COLLET_PRODUCT,
-	COLLET_MIN,
-	COLLET_MAX,
-	COLLET_AVERAGE,
-	COLLET_PREMUL_SUM,
-	COLLET_AND,
-	COLLET_OR,
-	COLLET_XOR,
-	COLLET_USER,
-	COLLET_OP_COUNT
+	COLLET_SUM = 0,     /* sum */
+	COLLET_PRODUCT,     /* product */
+	COLLET_MIN,         /* minimum */
+	COLLET_MAX,         /* maximum */
+	COLLET_AVERAGE,     /* sum, divided by the number of ranks */
+	COLLET_PREMUL_SUM,  /* sum of elements that each rank has multiplied by its how.scale */
+	COLLET_AND,         /* bitwise and */
+	COLLET_OR,          /* bitwise or */
+	COLLET_XOR,         /* bitwise exclusive or */
+	COLLET_USER,        /* how.user_op */
+	COLLET_OP_COUNT     /* number of operations */
 } collet_op;
 
 /* Returns "sum", "premul_sum", ...: a static string, or NULL if the value names no operation. Any thread. */
@@ -152,17 +154,20 @@ COLLET_API const char *collet_op_name(collet_op op);
  * commutative, operands are combined in rank order, by the algorithms that can do that. Operands are in host memory.
  * The struct must outlive the calls that use it. */
 typedef struct collet_user_op {
+	/* Combines count elements, as stated above. */
 	void (*combine)(
 		void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context);
-	void *context;
+	void *context;     /* passed to combine() */
 	const char *name;  /* used by error texts and the mismatch check; may be NULL */
-	bool commutative;
+	bool commutative;  /* operands may be combined in any order */
 	uint8_t reserved[7];
 } collet_user_op;
 
 /* ---- Communicators ------------------------------------------------------------------------------------------ */
 
+/* A communicator: a group of ranks that call collectives and send messages to each other. Opaque. */
 typedef struct collet_comm collet_comm;
+/* A call in progress, which collet_request_wait() waits for. Opaque. */
 typedef struct collet_request collet_request;
 
 /* Value of a timeout field that sets no deadline. 0 in such a field means the default. */
@@ -177,7 +182,7 @@ typedef struct collet_store_callbacks {
 	/* Waits until the key exists or timeout_ns has passed. Then copies at most capacity bytes and sets *bytes to
 	 * the value's full size. Returns nonzero on failure or timeout. */
 	int (*get)(void *context, const char *key, void *value, size_t capacity, size_t *bytes, int64_t timeout_ns);
-	void *context;
+	void *context; /* passed to both functions */
 } collet_store_callbacks;
 
 /* How ranks find each other, and what their communicator uses. A field that is zero takes its value from the
@@ -187,7 +192,7 @@ typedef struct collet_options {
 	bool explicit_rank;           /* use rank and world_size below instead of the launcher's variables */
 	uint8_t reserved0[3];
 	uint32_t rank;                /* 0 .. world_size - 1 */
-	uint32_t world_size;
+	uint32_t world_size;          /* number of ranks */
 	uint32_t local_rank;          /* read if explicit_rank is set; for binding and devices only */
 	const char *store;            /* "tcp://HOST:PORT", "file:///FOLDER", "unix:NAME" (one host); COLLET_STORE */
 	const collet_store_callbacks *store_callbacks; /* instead of store */
@@ -219,10 +224,12 @@ typedef struct collet_options {
  * _MEMORY, _SYSTEM. Any thread; several ranks may be threads of one process, each with a call of its own. */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_create(collet_comm **comm, const collet_options *options);
 
-/* Collective. Splits comm: ranks with the same color form a new communicator, ordered by (key, rank in comm). A rank
- * whose color is COLLET_NO_COLOR takes part and gets NULL. Both communicators then live independently. *split is
- * written on success only; the caller destroys it. Errors are those of collet_allgather() and collet_comm_create(). */
+/* The color of a rank that joins no new communicator. */
 #define COLLET_NO_COLOR UINT32_MAX
+/* Splits comm into new communicators. Collective: ranks with the same color form one, in the order of (key, rank in
+ * comm). A rank whose color is COLLET_NO_COLOR takes part and gets NULL. Both communicators then live independently.
+ * *split is written on success only; the caller destroys it. Errors are those of collet_allgather() and
+ * collet_comm_create(). */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_split(
 	collet_comm *comm, uint32_t color, uint32_t key, collet_comm **split);
 
@@ -269,17 +276,19 @@ typedef struct collet_how {
 	uint32_t channels;
 	uint64_t reserved[5];         /* must be zero */
 } collet_how;
+/* Initialises a collet_how: a blocking call with all defaults. */
 #define COLLET_HOW_DEFAULT { 0 }
+/* Most channels of a call. */
 #define COLLET_CHANNELS_MAX 8
 
-/* These rules hold for every collective below.
+/* These rules hold for all collectives.
  *   Shapes     count is the number of elements of one block, which is the whole buffer where there are no blocks. n is
  *              the number of ranks.
  *   Ownership  counts and displacements are numbers of elements and are copied by the call. With how.request, send
  *              and recv stay in use until the request has ended.
  *   Errors     COLLET_ERR_ARGUMENT, _UNSUPPORTED, _BUSY: nothing changed. COLLET_ERR_MEMORY, _SYSTEM: the call failed.
  *              COLLET_ERR_TIMEOUT, _PEER_LOST, _MISMATCH, _ABORTED, _TRANSPORT: the communicator has ended.
- *   Results    are bitwise equal on all ranks and in every run: see Results at the top.
+ *   Results    are bitwise equal on all ranks and in every run: see Results in collet.h.
  * collet_op defines how operands are combined. */
 
 /* Combines all ranks' send element by element into every rank's recv; count elements each. */
@@ -324,21 +333,23 @@ COLLET_API COLLET_MUST_USE collet_status collet_scatterv(collet_comm *comm, cons
 /* Copies block p of send to block r of rank p's recv, where r is the own rank. Both buffers have n * count elements. */
 COLLET_API COLLET_MUST_USE collet_status collet_alltoall(
 	collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, const collet_how *how);
-/* As collet_alltoall(). Block p has counts[p] elements at displacements[p], on either side. In place (send == recv)
- * both lists are equal. A block's count must be the same on both of its ranks; otherwise it is COLLET_ERR_MISMATCH. */
+/* Does what collet_alltoall() does, with blocks of any lengths. Block p has counts[p] elements at displacements[p], on
+ * either side. In place (send == recv) both lists are equal. A block's count must be the same on both of its ranks;
+ * otherwise it is COLLET_ERR_MISMATCH. */
 COLLET_API COLLET_MUST_USE collet_status collet_alltoallv(collet_comm *comm, const void *send,
 	const uint64_t *send_counts, const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts,
 	const uint64_t *recv_displacements, collet_dtype dtype, const collet_how *how);
 
 /* ---- Point to point ----------------------------------------------------------------------------------------- */
 
+/* Source of a receive that takes messages of all ranks. */
 #define COLLET_ANY_SOURCE UINT32_MAX
 
 /* The message that a receive got. */
 typedef struct collet_received {
-	uint32_t source;
-	uint32_t tag;
-	uint64_t count;  /* elements */
+	uint32_t source; /* the rank that sent it */
+	uint32_t tag;    /* its tag */
+	uint64_t count;  /* its length in elements */
 } collet_received;
 
 /* Messages between two ranks have an order and connections of their own: they never mix with collectives. Messages of
@@ -396,6 +407,7 @@ COLLET_API collet_status collet_mem_deregister(collet_comm *comm, void *memory);
 
 /* ---- Statistics --------------------------------------------------------------------------------------------- */
 
+/* What a row of statistics counts. */
 typedef enum collet_stat_kind {
 	/* name: the transport; sums over its endpoints. "cuda_ipc" counts messages from GPU to GPU; the pair's own
 	 * transport counts only their announcements. */
@@ -405,15 +417,16 @@ typedef enum collet_stat_kind {
 	COLLET_STAT_ROUNDING        /* name: "rounding"; messages_sent: elements rounded to 16 or 8 bits */
 } collet_stat_kind;
 
+/* A row of statistics. Counters that a kind does not use are 0. */
 typedef struct collet_stat {
-	collet_stat_kind kind;
-	uint32_t peer;
-	uint32_t channel;
+	collet_stat_kind kind;                      /* what the row counts */
+	uint32_t peer;                              /* COLLET_STAT_ENDPOINT: rank at the other end */
+	uint32_t channel;                           /* COLLET_STAT_ENDPOINT: its channel */
 	uint32_t reserved0;
-	char name[48];
-	uint64_t calls;
+	char name[48];                              /* see collet_stat_kind */
+	uint64_t calls;                             /* COLLET_STAT_ALGORITHM: number of calls */
 	uint64_t bytes_sent, bytes_received;        /* payload */
-	uint64_t messages_sent, messages_received;
+	uint64_t messages_sent, messages_received;  /* number of messages */
 	uint64_t system_calls;                      /* on the data path; 0 where unknown */
 	uint64_t reserved[4];
 } collet_stat;

@@ -43,7 +43,13 @@
 extern "C" {
 #endif
 
+/* ---- Creation ----------------------------------------------------------------------------------------------- */
+
+/* Keeps the models of all ranks equal. Opaque. */
 typedef struct collet_ddp collet_ddp;
+
+/* Most dimensions of a parameter. */
+#define COLLET_DDP_DIMENSIONS_MAX 8
 
 /* A tensor that training changes. The struct is read during create() only; value is used later too. */
 typedef struct collet_ddp_parameter {
@@ -53,7 +59,6 @@ typedef struct collet_ddp_parameter {
 	uint32_t dimensions;     /* 0 (one element) .. COLLET_DDP_DIMENSIONS_MAX */
 	collet_dtype dtype;      /* of value and gradient: one of the floats */
 } collet_ddp_parameter;
-#define COLLET_DDP_DIMENSIONS_MAX 8
 
 /* How wait() treats parameters that are not marked ready. */
 typedef enum collet_ddp_unused {
@@ -74,8 +79,8 @@ typedef struct collet_ddp_options {
 	/* Tensors of any dtype that are not trained (running statistics). Every wait() copies those of the lowest rank
 	 * that still has input to every rank. */
 	const collet_ddp_parameter *buffers;
-	uint32_t buffer_count;
-	collet_ddp_unused unused;
+	uint32_t buffer_count;       /* entries of buffers */
+	collet_ddp_unused unused;    /* parameters that a step does not use */
 	/* Keep the buckets in the order of parameters, last to first. Otherwise they are laid out again after the first
 	 * synchronised step, in the order in which gradients became ready on rank 0 (collet_ddp_layout()). */
 	bool keep_order;
@@ -85,7 +90,7 @@ typedef struct collet_ddp_options {
 	uint64_t reserved[5];        /* must be zero */
 } collet_ddp_options;
 
-/* Collective. Creates a collet_ddp. Compares the parameters (number, order, dtype, shape) and options across ranks,
+/* Creates a collet_ddp. Collective: compares the parameters (number, order, dtype, shape) and options across ranks,
  * lays out the buckets, and broadcasts values and buffers from rank 0. Parameters go into buckets from the last to the
  * first, since backward computes gradients in that order. A bucket holds one dtype; the parameter that fills it closes
  * it.
@@ -102,6 +107,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_create(collet_ddp **ddp, col
 /* Waits for pending collectives, then frees *ddp and sets it to NULL. Call it before comm is destroyed. Parameters'
  * values are not touched. Returns the status of the pending collectives. COLLET_ERR_ARGUMENT: ddp or *ddp is NULL. */
 COLLET_API collet_status collet_ddp_destroy(collet_ddp **ddp);
+
+/* ---- Steps -------------------------------------------------------------------------------------------------- */
 
 /* Returns the address of this parameter's gradient, or NULL if there is no such parameter. The gradient has as many
  * elements as the value, is dense, 64-byte aligned, and zero at first. It belongs to the collet_ddp and stays there
@@ -136,10 +143,10 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_wait(collet_ddp *ddp);
  * with COLLET_DDP_ALL_USED; false if there is no such parameter. */
 COLLET_API bool collet_ddp_used(const collet_ddp *ddp, uint32_t parameter);
 
-/* Collective, with options.has_uneven_inputs. Every rank calls it when it has no more input in this epoch. It takes
- * part in the other ranks' synchronised steps, with gradients of zero, until all ranks have called it. Then it copies
- * the parameters' values of the lowest rank that took the last step to every rank. The optimiser states of ranks that
- * ran out early remain those of their last step. *steps, if not NULL: the number of steps it took part in. */
+/* Takes part in the other ranks' synchronised steps, with gradients of zero, until all ranks have called it.
+ * Collective, with options.has_uneven_inputs: every rank calls it when it has no more input in this epoch. Then it
+ * copies the parameters' values of the lowest rank that took the last step to every rank. The optimiser states of ranks
+ * that ran out early remain those of their last step. *steps, if not NULL: the number of steps it took part in. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps);
 
 /* Computes the 2-norm over all gradients, without communication, and the same bits on every rank: it sums in f64, in an
@@ -147,6 +154,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_join(collet_ddp *ddp, uint64
  * max_norm / norm. max_norm is positive; infinity asks for the norm only. *norm may be infinite or NaN: then nothing is
  * scaled. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_clip(collet_ddp *ddp, double max_norm, double *norm);
+
+/* ---- Checkpoints -------------------------------------------------------------------------------------------- */
 
 /* State for checkpoints: what this rank's collet_ddp keeps from step to step, besides parameters and gradients, which
  * belong to the caller. It is the number of steps, the layout, the unused parameters, and the hook's state, such as
@@ -158,39 +167,44 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_clip(collet_ddp *ddp, double
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_bytes(collet_ddp *ddp, uint64_t *bytes);
 /* Writes the state. COLLET_ERR_ARGUMENT: bytes is not its size, or a step is in progress. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_save(collet_ddp *ddp, void *state, uint64_t bytes);
-/* Collective. Loads a saved state. Gradients may move: see collet_ddp_layout(). COLLET_ERR_ARGUMENT, on every rank: a
+/* Loads a saved state. Collective. Gradients may move: see collet_ddp_layout(). COLLET_ERR_ARGUMENT, on every rank: a
  * rank's state was not saved by the rank of its number, with as many ranks and the same parameters and hook. The error
  * text names that rank; nothing changed. COLLET_ERR_MEMORY, on every rank: only destroy is left. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_load(collet_ddp *ddp, const void *state, uint64_t bytes);
 
+/* ---- Buckets ------------------------------------------------------------------------------------------------ */
+
 /* The position of a parameter in a bucket. */
 typedef struct collet_ddp_slice {
-	uint32_t parameter, dimensions;
+	uint32_t parameter;          /* its number */
+	uint32_t dimensions;         /* entries of shape */
 	uint64_t first, count;       /* in elements of the bucket */
-	const uint64_t *shape;
+	const uint64_t *shape;       /* elements along each dimension */
 } collet_ddp_slice;
 
 /* A bucket, for operations on all gradients regardless of parameters: norms, accumulation, hooks. The pointers are
  * valid until the layout changes or the collet_ddp is destroyed. */
 typedef struct collet_ddp_bucket {
 	void *gradients;             /* padding between two parameters' gradients is always zero */
-	uint64_t count;
-	collet_dtype dtype;
-	uint32_t slice_count;
+	uint64_t count;              /* elements, with the padding */
+	collet_dtype dtype;          /* of all its gradients */
+	uint32_t slice_count;        /* number of its parameters */
 	const collet_ddp_slice *slices;  /* in the order of the bucket */
 } collet_ddp_bucket;
 
-COLLET_API uint32_t collet_ddp_bucket_count(const collet_ddp *ddp);
 /* Returns the number of buckets. */
+COLLET_API uint32_t collet_ddp_bucket_count(const collet_ddp *ddp);
+/* Describes a bucket. COLLET_ERR_ARGUMENT: there is no such bucket. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_bucket_get(
 	const collet_ddp *ddp, uint32_t index, collet_ddp_bucket *bucket);
 
 /* The time of a bucket's exchange in the last step, in ns of clock_gettime(CLOCK_MONOTONIC). The end is when this rank
  * noticed it, in ready() or wait(). */
 typedef struct collet_ddp_interval {
-	int64_t began_ns, ended_ns;
+	int64_t began_ns, ended_ns;  /* start and end */
 } collet_ddp_interval;
-/* COLLET_ERR_ARGUMENT: there is no such bucket, or no synchronised step has ended yet. */
+/* Writes when the exchange of a bucket started and ended in the last step. COLLET_ERR_ARGUMENT: there is no such
+ * bucket, or no synchronised step has ended yet. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_last_travel(
 	const collet_ddp *ddp, uint32_t index, collet_ddp_interval *interval);
 
@@ -198,9 +212,11 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_last_travel(
  * communicators, without the broadcast of the first values. */
 typedef struct collet_ddp_traffic {
 	uint64_t steps;              /* synchronised ones */
-	uint64_t bytes_sent, bytes_received, messages_sent;
+	uint64_t bytes_sent, bytes_received; /* payload */
+	uint64_t messages_sent;      /* number of messages */
 	uint64_t reserved[4];
 } collet_ddp_traffic;
+/* Writes what this rank has sent and received so far. COLLET_ERR_ARGUMENT: ddp or traffic is NULL. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_traffic_get(collet_ddp *ddp, collet_ddp_traffic *traffic);
 
 #ifdef __cplusplus

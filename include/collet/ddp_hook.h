@@ -19,6 +19,7 @@
 extern "C" {
 #endif
 
+/* Most stages of a hook. */
 #define COLLET_DDP_STAGES_MAX 4
 
 /* A hook's arguments for a bucket. They are valid as long as the state that open() made. */
@@ -26,7 +27,7 @@ typedef struct collet_ddp_hook_args {
 	/* One communicator per stage. Each carries the buckets' collectives of its stage in the buckets' order, so
 	 * stages of different buckets can run at the same time. */
 	collet_comm *const *comms;
-	collet_ddp_bucket bucket;
+	collet_ddp_bucket bucket;    /* the bucket */
 	uint32_t index;              /* number of the bucket */
 	uint64_t step;               /* synchronised steps before this one; the same on every rank */
 	const char *algorithm;       /* collet_ddp_options.algorithm */
@@ -36,7 +37,7 @@ typedef struct collet_ddp_hook_args {
  * starts at most one collective. The thread that calls the collet_ddp calls all functions, in the same sequence on
  * every rank. A failure ends the step with that status. */
 typedef struct collet_ddp_hook {
-	const char *name;
+	const char *name;            /* the same on every rank; for error texts */
 	uint32_t stages;             /* 1 .. COLLET_DDP_STAGES_MAX */
 	void *context;               /* belongs to the hook */
 	/* Prepares a bucket before its first stage: memory, state. COLLET_ERR_UNSUPPORTED: not for this dtype. */
@@ -47,6 +48,7 @@ typedef struct collet_ddp_hook {
 	/* Called after the last stage. Makes the bucket's gradients the average over collet_comm_size() ranks, the same
 	 * bits on every rank. Elements between slices stay zero. */
 	collet_status (*finish)(void *state, const collet_ddp_hook_args *args);
+	/* Frees what open() made. */
 	void (*close)(void *state);
 	/* For collet_ddp_state_save(): what the state keeps from step to step. The size is constant for a bucket.
 	 * load() gets what save() wrote for this bucket, on the rank of the same number among as many ranks. All three

@@ -11,8 +11,8 @@ enum collet_locality_level {
 	COLLET_LEVEL_PACKAGE, /* socket */
 	COLLET_LEVEL_OUTER,   /* the wider of NUMA node and last-level cache */
 	COLLET_LEVEL_INNER,   /* the narrower */
-	COLLET_LEVEL_CORE,
-	COLLET_LEVEL_COUNT
+	COLLET_LEVEL_CORE,    /* core, with its hardware threads */
+	COLLET_LEVEL_COUNT    /* number of levels */
 };
 
 /* Not known, or the rank may run on several parts of this level. */
@@ -21,7 +21,7 @@ enum { COLLET_LOCALITY_ANY = UINT16_MAX };
 /* One number per level. Two ranks of a host have the same number if they share that part; numbers have no other
  * meaning. */
 struct collet_locality {
-	uint16_t ids[COLLET_LEVEL_COUNT];
+	uint16_t ids[COLLET_LEVEL_COUNT]; /* by level; COLLET_LOCALITY_ANY: not one part */
 };
 
 #endif

@@ -4,6 +4,12 @@
 #define COLLET_LOG_LEVEL_H
 
 /* A message is printed if its level is at most the chosen one. */
-enum collet_log_level { COLLET_LOG_NONE, COLLET_LOG_ERROR, COLLET_LOG_WARN, COLLET_LOG_INFO, COLLET_LOG_DEBUG };
+enum collet_log_level {
+	COLLET_LOG_NONE,   /* nothing; the default */
+	COLLET_LOG_ERROR,  /* what ends a communicator */
+	COLLET_LOG_WARN,   /* what a user should know of */
+	COLLET_LOG_INFO,   /* what was chosen, and who connects to whom */
+	COLLET_LOG_DEBUG   /* everything */
+};
 
 #endif

@@ -27,10 +27,10 @@ typedef enum collet_sampler_tail {
 /* Fields that are zero are valid values, not defaults. reserved must be zero. */
 typedef struct collet_sampler {
 	uint64_t sample_count;     /* of the whole set; at most 2^32 - 1, the range of torch's draws */
-	uint32_t rank;
-	uint32_t world_size;
+	uint32_t rank;             /* 0 .. world_size - 1 */
+	uint32_t world_size;       /* number of ranks */
 	uint64_t seed;             /* the same on every rank; as in torch, seed + epoch counts modulo 2^32 */
-	collet_sampler_tail tail;
+	collet_sampler_tail tail;  /* what happens if samples do not divide evenly */
 	bool in_order;             /* 0, 1, 2, ... instead of a new permutation each epoch */
 	uint8_t reserved[11];
 } collet_sampler;

@@ -25,6 +25,7 @@ extern "C" {
 
 /* ---- Algorithms and transports ------------------------------------------------------------------------------ */
 
+/* An algorithm of this build. */
 typedef struct collet_algorithm_info {
 	const char *collective;  /* "allreduce" */
 	const char *name;        /* "ring": as in COLLET_ALGORITHM, collet_how.algorithm and --algorithm */
@@ -41,6 +42,7 @@ typedef struct collet_algorithm_info {
 COLLET_API COLLET_MUST_USE collet_status collet_algorithm_list(
 	const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count);
 
+/* A transport that the library knows. */
 typedef struct collet_transport_info {
 	const char *name;        /* "shm" */
 	const char *summary;     /* one line: which ranks it connects, and how */
@@ -56,13 +58,14 @@ COLLET_API COLLET_MUST_USE collet_status collet_transport_list(
 
 /* ---- Predicted costs ---------------------------------------------------------------------------------------- */
 
+/* Limits of tunings. */
 enum {
 	COLLET_TUNING_LINKS = 16,      /* at most, in a tuning */
 	COLLET_TUNING_ALGORITHMS = 64, /* at most, of all collectives */
 	COLLET_TUNING_SIZES = 12,      /* at most, at which algorithms were measured */
 	COLLET_TUNING_CHANNELS = 4,    /* numbers of channels: 1, 2, 4, 8 */
-	COLLET_EAGER_BYTES_MAX = 256 << 10,
-	COLLET_FAST_PATH_BYTES_MAX = 256 << 10
+	COLLET_EAGER_BYTES_MAX = 256 << 10,    /* greatest collet_link_cost.eager_bytes */
+	COLLET_FAST_PATH_BYTES_MAX = 256 << 10 /* greatest collet_link_cost.fast_path_bytes */
 };
 
 /* The cost model's parameters for one transport, number of ranks and number of cores: the parameters of the closed
@@ -89,7 +92,7 @@ typedef struct collet_link_cost {
 	uint32_t max_segment_bytes; /* formulas or the measured cuts below decide */
 	uint32_t size_count;        /* entries of size_bytes */
 	uint32_t is_far;            /* 1: measured while its cores were far from each other; else 0 */
-	uint64_t size_bytes[COLLET_TUNING_SIZES];
+	uint64_t size_bytes[COLLET_TUNING_SIZES]; /* sizes at which algorithms were measured, rising */
 	/* Measured time / predicted time of algorithm i, in the order of collet_algorithm_list(NULL, ...), at
 	 * size_bytes[k]. Values between sizes are interpolated over the logarithm of bytes. 0: not measured. They are
 	 * used on one host only, for exactly these numbers of ranks and cores. If ranks share cores, they also serve
@@ -110,10 +113,10 @@ typedef struct collet_link_cost {
 
 /* A call whose cost is asked for. Zero-initialise it. Strings are read during the call only. */
 typedef struct collet_call_shape {
-	const char *collective;
+	const char *collective;     /* "allreduce" */
 	uint32_t ranks;             /* 1 ... */
-	uint32_t root;
-	collet_dtype dtype;
+	uint32_t root;              /* ignored by collectives without a root */
+	collet_dtype dtype;         /* type of the elements */
 	collet_op op;               /* ignored by collectives that reduce nothing */
 	bool is_noncommutative;     /* op is COLLET_USER and not commutative */
 	uint8_t reserved0[3];
@@ -133,12 +136,12 @@ COLLET_API COLLET_MUST_USE collet_status collet_cost_predict(const collet_call_s
 /* One row of the choice table: calls of first_bytes to last_bytes use algorithm, in segments of segment_bytes over this
  * many channels. */
 typedef struct collet_choice {
-	uint64_t first_bytes;
+	uint64_t first_bytes;       /* the row holds from this size on */
 	uint64_t last_bytes;        /* UINT64_MAX: unlimited */
-	const char *algorithm;
+	const char *algorithm;      /* "ring" */
 	double first_ns;            /* predicted time at first_bytes */
-	uint32_t segment_bytes;
-	uint32_t channels;
+	uint32_t segment_bytes;     /* of the messages */
+	uint32_t channels;          /* 1 unless the algorithm is pipelined */
 	bool measured;              /* the cut comes from a measurement near this size */
 	uint8_t reserved[7];
 } collet_choice;

@@ -72,6 +72,7 @@ extern "C" {
 #define COLLET_FORMAT(text, first)
 #endif
 
+/* Numbers of the contract. */
 enum {
 	COLLET_TRANSPORT_VERSION = 2,    /* version of this contract */
 	COLLET_TRANSPORT_NAME_BYTES = 22 /* longest name of a transport, with its NUL */
@@ -91,9 +92,10 @@ enum collet_memory_kind {
 	COLLET_MEMORY_GPU                /* GPU memory: base is a device address */
 };
 
+/* Memory that memory_register() is told about. */
 struct collet_memory {
-	void *base;
-	uint64_t bytes;
+	void *base;                      /* its first byte */
+	uint64_t bytes;                  /* its size */
 	uint32_t kind;                   /* enum collet_memory_kind */
 	int32_t gpu;                     /* ordinal of the GPU; -1 if it is host memory */
 	int32_t dmabuf;                  /* dma-buf descriptor that exports the memory, or -1; the caller closes it
@@ -110,10 +112,12 @@ struct collet_services {
 	 * services->fail(STATUS, ...)`. End the sentence without a full stop or newline. At most 1023 characters are
 	 * kept. */
 	collet_status (*fail)(collet_status status, const char *format, ...) COLLET_FORMAT(2, 3);
+	/* Returns collet_last_error() of this thread. */
 	const char *(*last_error)(void);
 	/* Writes a line to standard error if COLLET_LOG enables this level. On the data path use DEBUG only. */
 	void (*log)(const struct collet_log *log, enum collet_log_level level, const char *format, ...)
 		COLLET_FORMAT(3, 4);
+	/* Returns true if COLLET_LOG enables this level. */
 	bool (*log_enabled)(const struct collet_log *log, enum collet_log_level level);
 	/* Returns the value of an option (today an environment variable), or NULL if it is unset or empty. Name options
 	 * COLLET_<TRANSPORT>_<WHAT>, and read them once, in device_open(). */
@@ -131,6 +135,7 @@ struct collet_services {
 
 /* ---- Peer info: what ranks know of each other ---------------------------------------------------------------- */
 
+/* Sizes in a peer info. */
 enum {
 	COLLET_PEER_TRANSPORTS = 6,      /* most transports that a rank offers, besides "self" */
 	COLLET_PEER_DATA_BYTES = 112     /* room for the data of all of them together */
@@ -146,23 +151,25 @@ struct collet_peer_transport {
  * it lies in memory; the version check has compared the byte order before. */
 struct collet_peer_info {
 	uint32_t rank;                   /* rank in the context's world */
-	uint32_t pid;
+	uint32_t pid;                    /* process, as its own namespace numbers it */
 	uint64_t host_id;                /* equal on one host: COLLET_HOST_ID, else boot id and network namespace */
 	uint64_t process_id;             /* equal for threads of one process */
-	uint32_t uid;
+	uint32_t uid;                    /* user */
 	uint32_t usable_cores;           /* cores that the process may use, by affinity and cgroup quota */
 	uint16_t quota_cores;            /* cores that the cgroups allow all their processes together */
 	uint16_t host_cores;             /* cores that all ranks of this host may use together. Rank 0 fills in this
 					    field and locality, so device_open() does not know them yet */
-	struct collet_locality locality;
+	struct collet_locality locality; /* where on its host the rank runs */
 	char host[64];                   /* host name, for error texts and logs */
 	uint16_t family;                 /* family of the TCP listener's address: AF_INET or AF_INET6; 0 if none */
 	uint16_t port;                   /* in host byte order */
 	uint32_t scope_id;               /* scope of a link-local IPv6 address */
-	uint8_t address[16];
+	uint8_t address[16];             /* of the family; in network byte order */
 	struct collet_peer_transport transports[COLLET_PEER_TRANSPORTS]; /* in order of preference, best first */
-	uint8_t data[COLLET_PEER_DATA_BYTES];
-	/* Used by the library only, from here on. */
+	uint8_t data[COLLET_PEER_DATA_BYTES]; /* read it with collet_peer_info_data() */
+
+	/* ---- Used by the library only ---- */
+
 	char unix_name[64]; /* abstract Unix socket that the rank listens on, without the leading NUL; "" if none */
 	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share; compared at creation */
 	uint8_t gpu[16];    /* UUID of the GPU that the rank's thread uses; zeros if it is unknown */
@@ -225,6 +232,7 @@ struct collet_message {
 	uint64_t bytes;                  /* size of the data; a peer sends it, so check it before use */
 };
 
+/* Flags of a transfer. */
 enum {
 	/* Receive: the bytes may stay in the transport's or the peer's memory, see collet_transfer.view. */
 	COLLET_TRANSFER_VIEW = 1 << 0,
@@ -281,17 +289,21 @@ enum collet_try_result {
 
 /* Byte counts are those of messages, without what a transport adds. */
 struct collet_endpoint_stats {
-	uint64_t bytes_sent, bytes_received, messages_sent, messages_received, system_calls;
+	uint64_t bytes_sent, bytes_received; /* payload */
+	uint64_t messages_sent, messages_received; /* number of messages */
+	uint64_t system_calls;           /* on the data path */
 };
 
 /* Common part of all endpoints. It is the first member of the endpoint struct of each transport. */
 struct collet_endpoint {
 	const struct collet_transport *transport; /* set by the caller before open() */
-	/* The transport sets all members from here on, except peer and channel. */
+
+	/* ---- Set by the transport, except peer and channel ---- */
+
 	collet_status status;            /* COLLET_OK, or what ended the endpoint (sticky). The call that changes it
 					    also sets collet_last_error() */
 	uint32_t peer;                   /* set by the caller: world rank of the peer, for error texts */
-	uint32_t channel;                /* set by the caller */
+	uint32_t channel;                /* set by the caller: number of the connection between the two ranks */
 	uint32_t posted;                 /* pending transfers; the engine calls progress() while this is not 0 */
 	/* The peer reads data in this rank's arena in place. Set by open_progress() and constant afterwards. The engine
 	 * then gathers what it sends in the arena. */
@@ -303,12 +315,13 @@ struct collet_endpoint {
 
 /* ---- Arguments of device_open() and open() ------------------------------------------------------------------- */
 
+/* Arguments of device_open(). */
 struct collet_device_config {
-	const struct collet_services *services;
+	const struct collet_services *services; /* the library's functions */
 	const struct collet_log *log;    /* this and all members below live as long as the context */
 	const struct collet_peer_info *self; /* what is known before bootstrap: rank, pid, host, cores of the process */
-	struct collet_arena *arena;
-	struct collet_wake *wake;
+	struct collet_arena *arena;      /* this rank's arena */
+	struct collet_wake *wake;        /* how the rank sleeps */
 	/* Equal on all ranks of a job and different in most other jobs. It is made from the job's name and its
 	 * bootstrap address. It is not secret and proves nothing. */
 	uint64_t job_id;
@@ -325,9 +338,10 @@ struct collet_device_info {
 					    together; 0 if unknown or if the transport does not leave the host */
 };
 
+/* Arguments of open(). */
 struct collet_endpoint_config {
 	const struct collet_peer_info *self, *peer; /* live as long as the context */
-	uint32_t channel;
+	uint32_t channel;                /* number of the connection between the two ranks */
 	bool dialed;                     /* this side connected the socket; the other side accepted it */
 	/* Connected, authenticated, non-blocking stream socket: AF_UNIX for local transports, else TCP. The endpoint
 	 * owns it from open() on, even if open() fails; close() closes it. -1 for "self". */
@@ -335,18 +349,20 @@ struct collet_endpoint_config {
 	struct collet_wake *wake;        /* lives as long as the context */
 	struct collet_arena *arena;      /* this rank's arena, lives as long as the context; may be NULL */
 	const struct collet_log *log;    /* lives as long as the context */
-	const struct collet_services *services;
+	const struct collet_services *services; /* the library's functions */
 	struct collet_device *device;    /* from device_open(), valid until device_close(); NULL without that slot */
 };
 
 /* ---- The table ---------------------------------------------------------------------------------------------- */
 
+/* Capabilities of a transport. */
 enum {
 	COLLET_CAP_VIEW = 1 << 0,        /* receives with COLLET_TRANSFER_VIEW may save a copy */
 	COLLET_CAP_LOCAL = 1 << 1,       /* reaches only ranks of this host; the socket is then AF_UNIX */
 	COLLET_CAP_SYSCALLS = 1 << 2     /* progress() makes a system call even if nothing has arrived */
 };
 
+/* A transport: what it can do, and its functions. */
 struct collet_transport {
 	uint32_t version;                /* COLLET_TRANSPORT_VERSION */
 	uint32_t bytes;                  /* sizeof(struct collet_transport) */
@@ -455,15 +471,16 @@ struct collet_transport {
 	bool (*accepts_gpu)(struct collet_endpoint *endpoint, const void *data, uint64_t bytes);
 };
 
-/* The table that a module defines and exports under this name. */
+/* Name of the table that a module exports. */
 #define COLLET_TRANSPORT_SYMBOL "collet_transport_module"
+/* The table that a module defines. */
 extern COLLET_API const struct collet_transport collet_transport_module;
 
 /* ---- Helpers: queues of borrowed transfers ------------------------------------------------------------------- */
 
 /* Borrowed transfers in posting order. A zeroed queue is empty. */
 struct collet_transfer_queue {
-	struct collet_transfer *first, *last;
+	struct collet_transfer *first, *last; /* oldest and newest; NULL if it is empty */
 };
 
 /* Appends a transfer. The caller sets its status and counts it in endpoint->posted. */
@@ -499,6 +516,7 @@ static inline uint32_t collet_transfer_queue_complete_all(
 	return completed;
 }
 
+/* Returns true if the envelopes are equal. */
 static inline bool collet_message_equal(const struct collet_message *a, const struct collet_message *b)
 {
 	return a->signature == b->signature && a->sequence == b->sequence && a->bytes == b->bytes;
