@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/call.h"
+#include "api/named_algorithm.h"
 #include "core/status.h"
 #include "core/types.h"
 #include "engine/channel.h"
@@ -53,38 +54,16 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 	return COLLET_OK;
 }
 
-/* Refuses a named algorithm that cannot do this call. */
-static collet_status check_named(const struct collet_call_arguments *call, const char *name,
-	const struct collet_program *program, const struct collet_request *request, bool commutes)
-{
-	const struct collet_shape *shape = &request->shape;
-	if (!program)
-		return collet_fail(COLLET_ERR_ARGUMENT,
-			"%s: there is no algorithm \"%s\" for %s; see collet-bench list", call->function, name,
-			collet_collective_name(call->collective));
-	if (!collet_program_fits(program, shape))
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"%s: algorithm %s does not work at this world size and shape", call->function, program->name);
-	if (!commutes && !program->rank_ordered)
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"%s: algorithm %s does not combine in rank order, and the operation does "
-			"not commute",
-			call->function, program->name);
-	if (call->input_partition && !program->has_vector_form)
-		return collet_fail(
-			COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
-	const uint64_t scratch = collet_program_max_scratch(program, *shape);
-	if (scratch > COLLET_SCRATCH_BYTES / request->element_bytes)
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"%s: algorithm %s needs %llu elements of scratch for this call, more than "
-			"the %d MiB there are; it is for smaller messages",
-			call->function, program->name, (unsigned long long)scratch, COLLET_SCRATCH_BYTES >> 20);
-	return COLLET_OK;
-}
-
 static bool commutes(const struct collet_call_arguments *call, const collet_how *how)
 {
 	return call->op != COLLET_USER || (how->user_op && how->user_op->commutative);
+}
+
+static collet_status check_named(const struct collet_call_arguments *call, const struct collet_program *program,
+	const struct collet_request *request, bool any_order)
+{
+	return collet_named_check_scratch(
+		call->function, program, &request->shape, any_order, request->element_bytes);
 }
 
 struct collet_choice_basis collet_call_choice_basis(
@@ -105,8 +84,10 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	request->algorithm_named = how->algorithm != NULL;
 	*choice = collet_choose(basis.table, call->collective, any_order, &request->shape, request->element_bytes);
 	if (how->algorithm) {
-		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
-		const collet_status status = check_named(call, how->algorithm, named, request, any_order);
+		const struct collet_program *named = NULL;
+		collet_status status = collet_named_find(call->function, call->collective, how->algorithm, &named);
+		if (status == COLLET_OK)
+			status = check_named(call, named, request, any_order);
 		if (status != COLLET_OK)
 			return status;
 		*choice = collet_choose_segmentation(basis.inputs, named, &request->shape, request->element_bytes);
@@ -119,7 +100,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	}
 	/* COLLET_ALGORITHM applies where it can, so that one setting may cover a whole application. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
-	if (forced && check_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
+	if (forced && check_named(call, forced, request, any_order) == COLLET_OK) {
 		*choice = collet_choose_segmentation(basis.inputs, forced, &request->shape, request->element_bytes);
 		request->algorithm_named = true;
 	}

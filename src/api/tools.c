@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/call.h"
+#include "api/named_algorithm.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/types.h"
@@ -177,21 +178,20 @@ collet_status collet_cost_predict(const collet_call_shape *shape, const char *al
 	const collet_link_cost *cost, uint64_t bytes, double *ns)
 {
 	struct modeled_call modeled;
-	const collet_status status = model_call("collet_cost_predict", shape, transport, cost, &modeled);
+	collet_status status = model_call("collet_cost_predict", shape, transport, cost, &modeled);
 	if (status != COLLET_OK)
 		return status;
-	const struct collet_program *program = algorithm ? collet_program_find(modeled.collective, algorithm) : NULL;
-	if (!program || !ns)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_cost_predict: there is no algorithm \"%s\" for %s",
-			algorithm ? algorithm : "(NULL)", shape->collective);
+	const struct collet_program *program = NULL;
+	if (!algorithm || !ns)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_cost_predict: algorithm or ns is NULL");
+	status = collet_named_find("collet_cost_predict", modeled.collective, algorithm, &program);
+	if (status != COLLET_OK)
+		return status;
 	const struct collet_shape call = collet_shape_of(modeled.collective, 0, shape->ranks, shape->root,
 		count_of(&modeled, shape->ranks, bytes));
-	if (!collet_program_fits(program, &call))
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not work with %u ranks",
-			algorithm, shape->ranks);
-	if (!modeled.commutes && !program->rank_ordered)
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"collet_cost_predict: %s does not keep operands in rank order", algorithm);
+	status = collet_named_check("collet_cost_predict", program, &call, modeled.commutes);
+	if (status != COLLET_OK)
+		return status;
 	const struct collet_decision cut =
 		collet_choose_segmentation(&modeled.inputs, program, &call, modeled.element_bytes);
 	const struct collet_segmentation segmentation = { shape->segment_bytes ? (uint32_t)shape->segment_bytes
@@ -298,15 +298,11 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 		decision = collet_choose_segmentation(
 			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
 	if (algorithm) {
-		forced = collet_program_find(which, algorithm);
-		if (!forced)
-			return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: there is no algorithm \"%s\" for %s",
-				algorithm, collective);
-		if (!can_run(forced, &shape, element))
-			return collet_fail(COLLET_ERR_UNSUPPORTED,
-				"collet_comm_plan: %s cannot do this call: not with so many ranks, "
-				"or so much scratch",
-				algorithm);
+		collet_status status = collet_named_find("collet_comm_plan", which, algorithm, &forced);
+		if (status == COLLET_OK)
+			status = collet_named_check_scratch("collet_comm_plan", forced, &shape, true, element);
+		if (status != COLLET_OK)
+			return status;
 	}
 	query.algorithm_named = forced && can_run(forced, &shape, element);
 	if (query.algorithm_named)

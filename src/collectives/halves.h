@@ -20,9 +20,9 @@ COLLET_PURE static inline struct collet_half collet_half_of(const struct collet_
 }
 
 /* Two halves pay off with three ranks or more. */
-COLLET_PURE static inline bool collet_halves_fit(const struct collet_shape *shape)
+COLLET_PURE static inline const char *collet_halves_refusal(const struct collet_shape *shape)
 {
-	return shape->size >= 3;
+	return shape->size >= 3 ? NULL : "needs at least 3 ranks";
 }
 
 /* Returns the half's other ranks. */

@@ -74,9 +74,14 @@ uint32_t collet_program_index(const struct collet_program *program)
 	return number;
 }
 
+const char *collet_program_refusal(const struct collet_program *program, const struct collet_shape *shape)
+{
+	return program->refusal ? program->refusal(shape) : NULL;
+}
+
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape)
 {
-	return !program->fits || program->fits(shape);
+	return !collet_program_refusal(program, shape);
 }
 
 uint32_t collet_program_part_count(const struct collet_program *program, const struct collet_shape *shape)

@@ -53,9 +53,9 @@ struct collet_program {
 	/* Runs in many passes over its steps, a few segments each (step.h). Messages of other programs are cut too. */
 	bool segmented;
 	bool has_vector_form; /* supports COLLET_PARTITION_VECTOR, where a rank may know only its own counts */
-	/* Returns true if the program can run this shape. NULL: it can run any. The answer must be the same on all
-	 * ranks, so it must not depend on shape->rank. */
-	bool (*fits)(const struct collet_shape *shape);
+	/* Returns why the program cannot run this shape, as "needs at least 3 ranks", or NULL: it can. No function: it
+	 * can run any. The answer must be the same on all ranks, so it must not depend on shape->rank. */
+	const char *(*refusal)(const struct collet_shape *shape);
 	/* Returns the number of independent sub-programs, each over endpoints of its own. NULL: 1. */
 	uint32_t (*part_count)(const struct collet_shape *shape);
 	uint64_t (*step_count)(const struct collet_shape *shape, uint32_t part);
@@ -88,6 +88,8 @@ uint32_t collet_program_part_count(const struct collet_program *program, const s
 uint32_t collet_program_fan_in(const struct collet_program *program, const struct collet_shape *shape);
 /* Returns its index among all programs, collective by collective, as collet_algorithm_list() lists them. */
 uint32_t collet_program_index(const struct collet_program *program);
+const char *collet_program_refusal(const struct collet_program *program, const struct collet_shape *shape);
+/* Returns true if the program does not refuse the shape. */
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape);
 
 /* Returns the shape of a plain collective (no v-form) of `count` elements, counted as in the public API, with order

@@ -144,7 +144,7 @@ static const struct collet_program barrier_halves = {
 	.step_count = barrier_halves_step_count,
 	.step = barrier_halves_step,
 	.cost = barrier_halves_cost,
-	.fits = collet_halves_fit,
+	.refusal = collet_halves_refusal,
 	.scratch = barrier_halves_scratch,
 	.fan_in = fan_in_half,
 };
@@ -171,7 +171,7 @@ static const struct collet_program allgather_bruck = {
 	.step_count = allgather_bruck_step_count,
 	.step = allgather_bruck_step,
 	.cost = allgather_bruck_cost,
-	.fits = allgather_bruck_fits,
+	.refusal = allgather_bruck_refusal,
 	.fan_in = fan_in_one,
 };
 
@@ -184,7 +184,7 @@ static const struct collet_program allgather_doubling = {
 	.step_count = allgather_doubling_step_count,
 	.step = allgather_doubling_step,
 	.cost = allgather_doubling_cost,
-	.fits = allgather_doubling_fits,
+	.refusal = allgather_doubling_refusal,
 	.fan_in = fan_in_one,
 };
 
@@ -197,7 +197,7 @@ static const struct collet_program allgather_halves = {
 	.step_count = allgather_halves_step_count,
 	.step = allgather_halves_step,
 	.cost = allgather_halves_cost,
-	.fits = allgather_halves_fits,
+	.refusal = allgather_halves_refusal,
 	.fan_in = fan_in_half,
 };
 
@@ -261,7 +261,7 @@ static const struct collet_program gather_tree = {
 	.step_count = gather_tree_step_count,
 	.step = gather_tree_step,
 	.cost = gather_tree_cost,
-	.fits = gather_tree_fits,
+	.refusal = gather_tree_refusal,
 	.scratch = gather_tree_scratch,
 	.fan_in = fan_in_one,
 };
@@ -288,7 +288,7 @@ static const struct collet_program scatter_tree = {
 	.step_count = scatter_tree_step_count,
 	.step = scatter_tree_step,
 	.cost = scatter_tree_cost,
-	.fits = scatter_tree_fits,
+	.refusal = scatter_tree_refusal,
 	.scratch = scatter_tree_scratch,
 	.fan_in = fan_in_one,
 };
@@ -314,7 +314,7 @@ static const struct collet_program alltoall_bruck = {
 	.step = alltoall_bruck_step,
 	.next_message = alltoall_bruck_next_message,
 	.cost = alltoall_bruck_cost,
-	.fits = alltoall_bruck_fits,
+	.refusal = alltoall_bruck_refusal,
 	.scratch = alltoall_bruck_scratch,
 	.fan_in = fan_in_one,
 };

@@ -48,7 +48,7 @@ static const struct collet_program allreduce_exchange = {
 	.step_count = allreduce_exchange_step_count,
 	.step = allreduce_exchange_step,
 	.cost = allreduce_exchange_cost,
-	.fits = allreduce_exchange_fits,
+	.refusal = allreduce_exchange_refusal,
 	.fan_in = fan_in_one,
 };
 
@@ -98,7 +98,7 @@ static const struct collet_program allreduce_halves = {
 	.step_count = allreduce_halves_step_count,
 	.step = allreduce_halves_step,
 	.cost = allreduce_halves_cost,
-	.fits = collet_halves_fit,
+	.refusal = collet_halves_refusal,
 	.fan_in = fan_in_half,
 };
 
@@ -156,7 +156,7 @@ static const struct collet_program allreduce_double_tree = {
 	.step_count = allreduce_double_tree_step_count,
 	.step = allreduce_double_tree_step,
 	.cost = allreduce_double_tree_cost,
-	.fits = allreduce_double_tree_fits,
+	.refusal = allreduce_double_tree_refusal,
 	.part_count = allreduce_double_tree_part_count,
 	.fan_in = fan_in_two,
 };
@@ -170,7 +170,7 @@ static const struct collet_program allreduce_ring = {
 	.step_count = allreduce_ring_step_count,
 	.step = allreduce_ring_step,
 	.cost = allreduce_ring_cost,
-	.fits = allreduce_ring_fits,
+	.refusal = allreduce_ring_refusal,
 	.fan_in = fan_in_one,
 };
 
@@ -261,7 +261,7 @@ static const struct collet_program reduce_scatter_bruck = {
 	.step_count = reduce_scatter_bruck_step_count,
 	.step = reduce_scatter_bruck_step,
 	.cost = reduce_scatter_bruck_cost,
-	.fits = reduce_scatter_bruck_fits,
+	.refusal = reduce_scatter_bruck_refusal,
 	.scratch = reduce_scatter_bruck_scratch,
 	.fan_in = fan_in_one,
 };
@@ -274,7 +274,7 @@ static const struct collet_program reduce_scatter_halving = {
 	.step_count = reduce_scatter_halving_step_count,
 	.step = reduce_scatter_halving_step,
 	.cost = reduce_scatter_halving_cost,
-	.fits = reduce_scatter_halving_fits,
+	.refusal = reduce_scatter_halving_refusal,
 	.scratch = reduce_scatter_halving_scratch,
 	.fan_in = fan_in_two,
 };
@@ -288,7 +288,7 @@ static const struct collet_program reduce_scatter_halves = {
 	.step_count = reduce_scatter_halves_step_count,
 	.step = reduce_scatter_halves_step,
 	.cost = reduce_scatter_halves_cost,
-	.fits = reduce_scatter_halves_fits,
+	.refusal = reduce_scatter_halves_refusal,
 	.scratch = reduce_scatter_halves_scratch,
 	.fan_in = fan_in_half,
 };

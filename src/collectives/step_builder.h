@@ -2,6 +2,8 @@
 #ifndef COLLET_COLLECTIVES_STEP_BUILDER_H
 #define COLLET_COLLECTIVES_STEP_BUILDER_H
 
+#include <stddef.h>
+
 #include "collectives/step.h"
 
 /* Adds one operand per peer, in the order of the calls and then of the peers. Does nothing if there are no peers. */
@@ -64,11 +66,12 @@ COLLET_PURE static inline struct collet_span collet_blocks(
 	return collet_span_at(first * shape->count, count * shape->count);
 }
 
-/* Returns true if consecutive positions have consecutive blocks. */
-COLLET_PURE static inline bool collet_blocks_are_contiguous(const struct collet_shape *shape)
+/* Returns NULL if consecutive positions have consecutive blocks, else why a program that needs them cannot run. */
+COLLET_PURE static inline const char *collet_blocks_refusal(const struct collet_shape *shape)
 {
-	return !shape->order && shape->input.kind != COLLET_PARTITION_VECTOR &&
-	       shape->result.kind != COLLET_PARTITION_VECTOR;
+	if (shape->input.kind == COLLET_PARTITION_VECTOR || shape->result.kind == COLLET_PARTITION_VECTOR)
+		return "does not do v-forms";
+	return shape->order ? "needs the ranks of each host to have consecutive numbers" : NULL;
 }
 
 COLLET_PURE static inline struct collet_peers collet_peers_range(uint32_t first, uint32_t count)

@@ -424,7 +424,7 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 		row++;
 	size_t count;
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
-	if (program->fits && !program->fits(shape))
+	if (!collet_program_fits(program, shape))
 		program = first_that_fits(collective,
 			is_vector     ? VECTOR
 			: commutative ? COMMUTATIVE

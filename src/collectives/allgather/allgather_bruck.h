@@ -11,9 +11,9 @@
 
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool allgather_bruck_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *allgather_bruck_refusal(const struct collet_shape *shape)
 {
-	return collet_blocks_are_contiguous(shape);
+	return collet_blocks_refusal(shape);
 }
 
 /* The own block; then, per round, a send and a receive up to the last block, and another two from block 0 on. */

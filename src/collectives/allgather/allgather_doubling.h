@@ -11,9 +11,9 @@
 #include "collectives/bisection.h"
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool allgather_doubling_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *allgather_doubling_refusal(const struct collet_shape *shape)
 {
-	return collet_blocks_are_contiguous(shape);
+	return collet_blocks_refusal(shape);
 }
 
 /* The own block; then, per level, a send and a receive. */

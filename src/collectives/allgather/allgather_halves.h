@@ -13,9 +13,10 @@
 #include "collectives/cost.h"
 #include "collectives/halves.h"
 
-COLLET_PURE static inline bool allgather_halves_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *allgather_halves_refusal(const struct collet_shape *shape)
 {
-	return collet_halves_fit(shape) && collet_blocks_are_contiguous(shape);
+	const char *why = collet_halves_refusal(shape);
+	return why ? why : collet_blocks_refusal(shape);
 }
 
 /* A first rank: its own block, its half's blocks, two steps of the exchange, the broadcast. Others: a send and a

@@ -61,9 +61,9 @@ COLLET_PURE static inline uint32_t allreduce_double_tree_part_count(const struct
 	return 2;
 }
 
-COLLET_PURE static inline bool allreduce_double_tree_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *allreduce_double_tree_refusal(const struct collet_shape *shape)
 {
-	return shape->size >= 3;
+	return shape->size >= 3 ? NULL : "needs at least 3 ranks";
 }
 
 /* One step up; two steps down, one per child. */

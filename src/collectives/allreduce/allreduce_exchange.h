@@ -9,9 +9,9 @@
 
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool allreduce_exchange_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *allreduce_exchange_refusal(const struct collet_shape *shape)
 {
-	return shape->size == 2;
+	return shape->size == 2 ? NULL : "needs exactly 2 ranks";
 }
 
 COLLET_PURE static inline uint64_t allreduce_exchange_step_count(const struct collet_shape *shape, uint32_t part)

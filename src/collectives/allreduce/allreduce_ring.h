@@ -13,9 +13,9 @@
 
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool allreduce_ring_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *allreduce_ring_refusal(const struct collet_shape *shape)
 {
-	return shape->size >= 3;
+	return shape->size >= 3 ? NULL : "needs at least 3 ranks";
 }
 
 /* The start; size - 1 reducing steps; size - 1 keeping steps. */

@@ -12,9 +12,9 @@
 
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool alltoall_bruck_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *alltoall_bruck_refusal(const struct collet_shape *shape)
 {
-	return collet_blocks_are_contiguous(shape);
+	return collet_blocks_refusal(shape);
 }
 
 /* Returns the number of runs of slots that a round sends. Each is 2^round long, except perhaps the last. */

@@ -12,9 +12,9 @@
 
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool reduce_scatter_bruck_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *reduce_scatter_bruck_refusal(const struct collet_shape *shape)
 {
-	return collet_blocks_are_contiguous(shape);
+	return collet_blocks_refusal(shape);
 }
 
 /* Two copies to scratch; per round, a send and a receive. */

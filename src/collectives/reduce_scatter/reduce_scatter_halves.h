@@ -12,9 +12,10 @@
 #include "collectives/cost.h"
 #include "collectives/halves.h"
 
-COLLET_PURE static inline bool reduce_scatter_halves_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *reduce_scatter_halves_refusal(const struct collet_shape *shape)
 {
-	return collet_halves_fit(shape) && collet_blocks_are_contiguous(shape);
+	const char *why = collet_halves_refusal(shape);
+	return why ? why : collet_blocks_refusal(shape);
 }
 
 /* The half's sums of all blocks, and the totals of its own blocks. */

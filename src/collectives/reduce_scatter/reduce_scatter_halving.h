@@ -12,9 +12,9 @@
 #include "collectives/bisection.h"
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool reduce_scatter_halving_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *reduce_scatter_halving_refusal(const struct collet_shape *shape)
 {
-	return collet_blocks_are_contiguous(shape);
+	return collet_blocks_refusal(shape);
 }
 
 /* A send and a receive per level. */

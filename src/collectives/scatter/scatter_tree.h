@@ -12,9 +12,9 @@
 #include "collectives/cost.h"
 #include "collectives/subtree.h"
 
-COLLET_PURE static inline bool scatter_tree_fits(const struct collet_shape *shape)
+COLLET_PURE static inline const char *scatter_tree_refusal(const struct collet_shape *shape)
 {
-	return collet_blocks_are_contiguous(shape);
+	return collet_blocks_refusal(shape);
 }
 
 /* Two ranges from the parent; two ranges to each child; the own block. */
