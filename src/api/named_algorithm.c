@@ -1,6 +1,7 @@
 #include "api/named_algorithm.h"
 
 #include "core/status.h"
+#include "core/suggestion.h"
 #include "engine/comm_state.h"
 #include "selection/choice.h"
 
@@ -10,7 +11,8 @@ collet_status collet_named_find(const char *function, enum collet_collective col
 	const struct collet_program *found = collet_program_find(collective, name);
 	if (!found)
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"%s: there is no algorithm \"%s\" for %s; see collet-bench list", function, name,
+			"%s: there is no algorithm \"%s\"%s for %s; see collet-bench list", function, name,
+			collet_suggest(collet_program_closest(collective, name)).text,
 			collet_collective_name(collective));
 	*program = found;
 	return COLLET_OK;

@@ -11,6 +11,7 @@
 #include "api/named_algorithm.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "core/suggestion.h"
 #include "core/types.h"
 #include "engine/comm_state.h"
 #include "engine/recorder.h"
@@ -39,8 +40,8 @@ static collet_status unknown_collective(const char *function, const char *name)
 		strncat(known, c ? ", " : "", sizeof(known) - strlen(known) - 1);
 		strncat(known, collet_collective_name((enum collet_collective)c), sizeof(known) - strlen(known) - 1);
 	}
-	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no collective \"%s\"; there are %s", function,
-		name ? name : "(NULL)", known);
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no collective \"%s\"%s; there are %s", function,
+		name ? name : "(NULL)", collet_suggest(name ? collet_collective_closest(name) : NULL).text, known);
 }
 
 collet_status collet_algorithm_list(const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "closest_name.h"
 #include "collectives/program_lists.h"
 
 static const struct {
@@ -44,6 +45,29 @@ const struct collet_program *collet_program_find(enum collet_collective collecti
 		if (strcmp(programs[i]->name, name) == 0)
 			return programs[i];
 	return NULL;
+}
+
+const char *collet_program_closest(enum collet_collective collective, const char *name)
+{
+	enum { NAMES_MAX = 128 };
+	const char *names[NAMES_MAX];
+	size_t used = 0;
+	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		size_t count;
+		const struct collet_program *const *programs = collet_programs(c, &count);
+		const bool is_meant = collective == c || collective == COLLET_COLLECTIVE_COUNT;
+		for (size_t i = 0; is_meant && i < count && used < NAMES_MAX; i++)
+			names[used++] = programs[i]->name;
+	}
+	return collet_closest_name(name, names, used);
+}
+
+const char *collet_collective_closest(const char *name)
+{
+	const char *names[COLLET_COLLECTIVE_COUNT];
+	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++)
+		names[c] = collet_collective_name(c);
+	return collet_closest_name(name, names, COLLET_COLLECTIVE_COUNT);
 }
 
 const struct collet_program *collet_program_inter_host(enum collet_collective collective)

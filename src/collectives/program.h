@@ -82,6 +82,11 @@ const struct collet_program *collet_program_inter_host(enum collet_collective co
 /* Finds a program by name; NULL if there is none. */
 const struct collet_program *collet_program_find(enum collet_collective collective, const char *name);
 
+/* Return the name that a misspelt one was meant to be; NULL if none is close. COLLET_COLLECTIVE_COUNT: of any
+ * collective. */
+const char *collet_program_closest(enum collet_collective collective, const char *name);
+const char *collet_collective_closest(const char *name);
+
 /* Return the value of the program's function of that name, or its default. */
 uint64_t collet_program_scratch(const struct collet_program *program, const struct collet_shape *shape);
 uint32_t collet_program_part_count(const struct collet_program *program, const struct collet_shape *shape);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "core/suggestion.h"
 #include "selection/choice.h"
 
 enum { NAME_BYTES = 32, LIST_BYTES = 512 };
@@ -27,16 +28,18 @@ static collet_status unknown_collective(const char *name)
 	char list[LIST_BYTES] = "";
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++)
 		append(list, ", ", collet_collective_name(c));
-	return collet_fail(COLLET_ERR_CONFIG, "there is no collective \"%s\" to choose an algorithm for; there are: %s",
-		name, list);
+	return collet_fail(COLLET_ERR_CONFIG,
+		"there is no collective \"%s\"%s to choose an algorithm for; there are: %s", name,
+		collet_suggest(collet_collective_closest(name)).text, list);
 }
 
 static collet_status unknown_algorithm(enum collet_collective collective, const char *name)
 {
 	char list[LIST_BYTES] = "";
 	list_programs(list, collective);
-	return collet_fail(COLLET_ERR_CONFIG, "%s has no algorithm \"%s\"; it has: %s",
-		collet_collective_name(collective), name, list);
+	return collet_fail(COLLET_ERR_CONFIG, "%s has no algorithm \"%s\"%s; it has: %s",
+		collet_collective_name(collective), name,
+		collet_suggest(collet_program_closest(collective, name)).text, list);
 }
 
 static collet_status unknown_everywhere(const char *name)
@@ -48,7 +51,8 @@ static collet_status unknown_everywhere(const char *name)
 		list_programs(programs, c);
 		append(list, ": ", programs);
 	}
-	return collet_fail(COLLET_ERR_CONFIG, "no collective has an algorithm \"%s\"; there are: %s", name, list);
+	return collet_fail(COLLET_ERR_CONFIG, "no collective has an algorithm \"%s\"%s; there are: %s", name,
+		collet_suggest(collet_program_closest(COLLET_COLLECTIVE_COUNT, name)).text, list);
 }
 
 static collet_status force_everywhere(const char *name, const struct collet_program *forced[COLLET_COLLECTIVE_COUNT])

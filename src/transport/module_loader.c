@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "closest_name.h"
 #include "core/status.h"
+#include "core/suggestion.h"
 #include "transport/registry.h"
 #include "transport/transports-built.h"
 
@@ -178,6 +180,21 @@ static collet_status load_file(struct collet_transport_instance *instance, const
 	return status;
 }
 
+/* Returns the transport that a misspelt name was meant to be, built in or a module; "" if none is close. */
+static struct collet_suggestion suggest_transport(const char *name)
+{
+	uint32_t module_count, count = 0;
+	char (*modules)[COLLET_TRANSPORT_NAME_BYTES] = collet_module_names(&module_count);
+	const char *names[64];
+	for (uint32_t i = 0; collet_transports[i] && count < 64; i++)
+		names[count++] = collet_transports[i]->name;
+	for (uint32_t i = 0; i < module_count && count < 64; i++)
+		names[count++] = modules[i];
+	const struct collet_suggestion suggestion = collet_suggest(collet_closest_name(name, names, count));
+	free(modules);
+	return suggestion;
+}
+
 /* Fails because no folder has the module. */
 static collet_status fail_not_found(const char *name)
 {
@@ -191,8 +208,8 @@ static collet_status fail_not_found(const char *name)
 		strncat(built, collet_transports[i]->name, sizeof(built) - strlen(built) - 1);
 	}
 	return collet_fail(COLLET_ERR_CONFIG,
-		"there is no transport \"%s\": this build has %s, and no %s%s%s is in %s; see COLLET_TRANSPORT_PATH",
-		name, built, file_head, name, file_tail, folders);
+		"there is no transport \"%s\"%s: this build has %s, and no %s%s%s is in %s; see COLLET_TRANSPORT_PATH",
+		name, suggest_transport(name).text, built, file_head, name, file_tail, folders);
 }
 
 collet_status collet_module_load(

@@ -63,7 +63,7 @@ struct row {
 #define UNSUPPORTED(call, collective, name, reason, only_call) \
 	{ call, "collet_" #call, collective, name, "algorithm " name " " reason, COLLET_ERR_UNSUPPORTED, only_call }
 #define UNKNOWN(call, name, reason) \
-	{ call, "collet_" #call, #call, name, "there is no algorithm \"" name "\" for " reason, COLLET_ERR_ARGUMENT, \
+	{ call, "collet_" #call, #call, name, "there is no algorithm \"" name "\" " reason, COLLET_ERR_ARGUMENT, \
 		false }
 
 static const struct row of_two_ranks[] = {
@@ -72,8 +72,10 @@ static const struct row of_two_ranks[] = {
 	UNSUPPORTED(barrier, "barrier", "halves", "needs at least 3 ranks", false),
 	UNSUPPORTED(allgather, "allgather", "halves", "needs at least 3 ranks", false),
 	UNSUPPORTED(allgatherv, "allgather", "bruck", "does not do v-forms", true),
-	UNKNOWN(allreduce, "astrology", "allreduce; see collet-bench list"),
-	UNKNOWN(allreduce, "dissemination", "allreduce; see collet-bench list"),
+	UNKNOWN(allreduce, "astrology", "for allreduce; see collet-bench list"),
+	UNKNOWN(allreduce, "dissemination", "for allreduce; see collet-bench list"),
+	UNKNOWN(allreduce, "rign", "(did you mean \"ring\"?) for allreduce; see collet-bench list"),
+	UNKNOWN(allreduce, "two-shots", "(did you mean \"two_shot\"?) for allreduce; see collet-bench list"),
 	{ 0 },
 };
 

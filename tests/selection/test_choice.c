@@ -453,9 +453,11 @@ static void forced(void **state)
 	assert_null(programs[COLLET_ALLREDUCE]);
 
 	static const char *const wrong[][2] = {
-		{"rnig", "ring"},
-		{"allreduce:chain", "two_shot"},
-		{"allreduse:ring", "allgather"},
+		{"rnig", "no collective has an algorithm \"rnig\" (did you mean \"ring\"?); there are: "},
+		{"disemination", "\"disemination\" (did you mean \"dissemination\"?)"},
+		{"allreduce:chain", "allreduce has no algorithm \"chain\"; it has: "},
+		{"allreduce:tee", "allreduce has no algorithm \"tee\" (did you mean \"tree\"?); it has: "},
+		{"allreduse:ring", "there is no collective \"allreduse\" (did you mean \"allreduce\"?)"},
 		{"allreduce:", "ring"},
 		{"a name that is far too long to be one of anything that this library has ever heard of", "too long"},
 	};

@@ -227,6 +227,22 @@ static void folders_are_searched_in_order(void **state)
 	remove_all(folder, files);
 }
 
+static void a_misspelt_transport_gets_a_suggestion(void **state)
+{
+	static const char *const misspelt[][2] = {
+		{ "selv", "there is no transport \"selv\" (did you mean \"self\"?)" },
+		{ "skeletton", "there is no transport \"skeletton\" (did you mean \"skeleton\"?)" },
+		{ "faulty:selv", "there is no transport \"selv\" (did you mean \"self\"?)" },
+		{ "carrier-pigeon", "there is no transport \"carrier-pigeon\": " },
+	};
+	setenv("COLLET_TRANSPORT_PATH", modules, 1);
+	for (size_t i = 0; i < sizeof(misspelt) / sizeof(misspelt[0]); i++) {
+		struct rank_side side;
+		assert_int_equal(open_set(&side, misspelt[i][0], COLLET_LOG_NONE), COLLET_ERR_CONFIG);
+		assert_says(collet_last_error(), misspelt[i][1]);
+	}
+}
+
 static void names_cannot_leave_the_folder(void **state)
 {
 	static const char *const names[] = { "", "tcp,", "../skeleton", "SKELETON", "no:tcp", ":tcp", "faulty:",
@@ -325,6 +341,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(built_in_transports_load_no_module),
 		cmocka_unit_test(files_that_are_no_modules),
 		cmocka_unit_test(folders_are_searched_in_order),
+		cmocka_unit_test(a_misspelt_transport_gets_a_suggestion),
 		cmocka_unit_test(names_cannot_leave_the_folder),
 		cmocka_unit_test(devices_register_memory),
 		cmocka_unit_test(wrappers_refuse_invalid_settings),
