@@ -9,6 +9,7 @@
 #include "api/agreement.h"
 #include "api/context.h"
 #include "api/offload.h"
+#include "api/unknown_variables.h"
 #include "bootstrap/identity.h"
 #include "control/control.h"
 #include "core/clock.h"
@@ -52,6 +53,8 @@ static collet_status read_settings(struct collet_context *context, const collet_
 		return collet_fail(COLLET_ERR_CONFIG, "COLLET_LOG=%s is none of none, error, warn, info, debug", log);
 	context->engine.log.level = (enum collet_log_level)level;
 	context->engine.log.rank = context->launch.rank;
+	if (context->launch.rank == 0)
+		collet_warn_of_unknown_variables(&context->engine.log);
 
 	const char *transport = option_or_env(options ? options->transport : NULL, "COLLET_TRANSPORT");
 	collet_status status = COLLET_OK;

@@ -81,6 +81,58 @@ static void collet_run(void **state)
 	run_under(NULL, WORDS("-n", "1", example()), 1);
 }
 
+/* A variable that means nothing is named by rank 0, once: at any log level under collet-run, else by COLLET_LOG. */
+static void an_unknown_variable_is_a_warning(void **state)
+{
+	static const char listed[] = "; collet(7) lists them\n";
+	const struct {
+		const char *name, *value, *log;
+		bool is_alone;         /* without collet-run */
+		const char *warning;   /* NULL: none */
+	} rows[] = {
+		{ "COLLET_TIMOUT", "5", NULL, false, "COLLET_TIMOUT is not a variable of collet "
+			"(did you mean \"COLLET_TIMEOUT\"?)" },
+		{ "COLLET_TIMOUT", "5", "none", false, "COLLET_TIMOUT is not a variable of collet " },
+		{ "COLLET_TIMOUT", "5", "warn", false, "COLLET_TIMOUT is not a variable of collet " },
+		{ "COLLET_ZEBRA", "5", NULL, false, "COLLET_ZEBRA is not a variable of collet; " },
+		{ "COLLET_TIMOUT", "", NULL, false, NULL },
+		{ "COLLET_TIMEOUT", "5", NULL, false, NULL },
+		{ "COLLET_TEST_ANYTHING", "5", NULL, false, NULL },
+		{ "COLLET_TIMOUT", "5", NULL, true, NULL },
+		{ "COLLET_TIMOUT", "5", "warn", true, "COLLET_TIMOUT is not a variable of collet " },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct tool tool;
+		const struct tool_setup alone = { .program = example() }, none = { 0 };
+		setenv(rows[i].name, rows[i].value, 1);
+		if (rows[i].log != NULL)
+			setenv("COLLET_LOG", rows[i].log, 1);
+		else
+			unsetenv("COLLET_LOG");
+		tool_start(&tool, rows[i].is_alone ? &alone : &none,
+			rows[i].is_alone ? WORDS(NULL) : WORDS("-n", "3", example()));
+		assert_int_equal(tool_finish(&tool), 0);
+		const size_t expected = rows[i].warning != NULL;
+		if (occurrences(tool.error.text, listed) != expected ||
+			(expected && occurrences(tool.error.text, rows[i].warning) != 1))
+			fail_msg("row %zu, %s: \"%s\"", i, rows[i].name, tool.error.text);
+		tool_deinit(&tool);
+		unsetenv(rows[i].name);
+	}
+	unsetenv("COLLET_LOG");
+}
+
+static void a_restarted_job_does_not_warn_again(void **state)
+{
+	struct tool tool;
+	setenv("COLLET_TIMOUT", "5", 1);
+	assert_int_equal(tool_run(&tool, WORDS("-n", "2", "--restarts", "1", "sh", "-c",
+		"$EXAMPLE_ALLREDUCE && [ $COLLET_RESTART = 1 ]")), 0);
+	unsetenv("COLLET_TIMOUT");
+	assert_int_equal(occurrences(tool.error.text, "COLLET_TIMOUT"), 1);
+	tool_deinit(&tool);
+}
+
 /* A port that stays ours while nobody listens there, and that a rank may listen at: bound with SO_REUSEADDR. */
 static int hold_port(uint16_t *port)
 {
@@ -203,6 +255,8 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(collet_run),
+		cmocka_unit_test(an_unknown_variable_is_a_warning),
+		cmocka_unit_test(a_restarted_job_does_not_warn_again),
 		cmocka_unit_test(collet_run_on_two_hosts),
 		cmocka_unit_test(nobody),
 		cmocka_unit_test(open_mpi),
