@@ -76,6 +76,8 @@ static bool add_environment(void *into, const char *text, char *problem)
 
 /* Names in the order of enum bind_policy. */
 static const char *const policies[] = { "auto", "core", "share", "none", NULL };
+/* Of enum prefix_policy. */
+static const char *const prefixes[] = { "auto", "always", "never", NULL };
 
 #define AT(member) OPTION_MEMBER(struct options, member)
 #define CALL(function) .kind = OPTION_CALL, .parse = (function)
@@ -86,6 +88,10 @@ static const struct option_row rows[] = {
 		"ranks on this host; 'cores': one for each core that may be used;\n"
 		"'gpu': one for each GPU that the driver shows",
 		CALL(parse_local_size), .letter = 'n' },
+	/* As torchrun's users write it. */
+	{ "nproc_per_node", "N", NULL, CALL(parse_local_size) },
+	{ "standalone", NULL, "one host only (default); accepted because torchrun has it", OPTION_SET,
+		AT(is_standalone), true },
 	{ "nnodes", "N", "hosts in the job, with one collet-run on each (default 1)", OPTION_NUMBER, AT(node_count), 1,
 		NODE_COUNT_MAX },
 	{ "node-rank", "R", "which of them this is, 0 to N-1 (default 0)", OPTION_NUMBER, AT(node_rank), 0,
@@ -98,8 +104,12 @@ static const struct option_row rows[] = {
 		"core: exactly one core each, or fail; share: one core each,\n"
 		"neighbours on the same one; none: leave it to the system",
 		OPTION_CHOICE, AT(bind), .choices = policies },
-	{ "prefix", NULL, "put \"[rank] \" before each line of output (default)", OPTION_SET, AT(prefix), true },
-	{ "no-prefix", NULL, "pass the ranks collet-run's own output untouched", OPTION_SET, AT(prefix), false },
+	{ "prefix", NULL,
+		"put \"[rank] \" before each line of output; auto: not before rank 0's on\n"
+		"a standard output that is no terminal (default)",
+		OPTION_CHOICE, AT(prefix), .choices = prefixes },
+	{ "no-prefix", NULL, "as --prefix never: pass the ranks collet-run's own output untouched", OPTION_SET,
+		AT(prefix), PREFIX_NEVER },
 	{ "no-stdin", NULL, "rank 0 reads nothing either (the other ranks never do)", OPTION_SET, AT(rank0_reads_stdin),
 		false },
 	{ "env", "NAME=VALUE", "set this in every rank's environment too; may be repeated", CALL(add_environment) },
@@ -126,7 +136,8 @@ static const char intro[] =
 static const char outro[] =
 	"\n"
 	"Exit status: that of the rank that failed first, 128 + the signal if one killed it, 127 or 126 if\n"
-	"PROGRAM cannot be found or run, 124 after --timeout, 2 for a wrong command line. See collet-run(1).\n";
+	"PROGRAM cannot be found or run, 124 after --timeout, 2 for a wrong command line, 1 if collet-run\n"
+	"itself fails. See collet-run(1).\n";
 
 static const struct option_table table = {
 	.program = "collet-run",
@@ -157,6 +168,10 @@ static bool fits_together(const struct options *options)
 		say("PROGRAM: missing; say what to run, as in: collet-run -n 2 PROGRAM");
 		return false;
 	}
+	if (options->is_standalone && options->node_count > 1) {
+		say("--standalone: means one host, but --nnodes is %u; leave one of both away", options->node_count);
+		return false;
+	}
 	if (options->node_rank >= options->node_count) {
 		say("--node-rank %u: there are %u hosts (--nnodes), so expected 0 to %u", options->node_rank,
 			options->node_count, options->node_count - 1);
@@ -177,7 +192,7 @@ bool options_parse(struct options *options, int argc, char **argv)
 		.command = COMMAND_RUN,
 		.node_count = 1,
 		.bind = BIND_AUTO,
-		.prefix = true,
+		.prefix = PREFIX_AUTO,
 		.rank0_reads_stdin = true,
 		.grace_s = 1,
 		.environment = calloc((size_t)argc + 1, sizeof(*options->environment)),

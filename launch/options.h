@@ -18,6 +18,12 @@ enum bind_policy {
 	BIND_NONE,
 };
 
+enum prefix_policy {
+	PREFIX_AUTO, /* a prefix for each line, but not for rank 0's on a standard output that is no terminal */
+	PREFIX_ALWAYS,
+	PREFIX_NEVER, /* ranks write to collet-run's own output */
+};
+
 enum command {
 	COMMAND_RUN,
 	COMMAND_HELP,
@@ -30,13 +36,14 @@ struct options {
 	uint32_t local_size; /* ranks on this host; 0: as many as usable cores, or as GPUs */
 	bool has_local_size; /* -n was given */
 	bool by_gpus;
+	bool is_standalone; /* --standalone: the job is on this host */
 	uint32_t node_count;
 	uint32_t node_rank;
 	char host[HOST_BYTES]; /* the rendezvous endpoint, "" for none */
 	uint16_t port;         /* 0: any */
 	const char *job;       /* --rdzv-id; NULL: made up */
 	enum bind_policy bind;
-	bool prefix;
+	enum prefix_policy prefix;
 	bool rank0_reads_stdin;
 	double grace_s;
 	double timeout_s;         /* 0: none */

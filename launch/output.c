@@ -1,5 +1,5 @@
-/* Passes the ranks' output on. Bytes stay unchanged, but each line gets its rank in front, and an unfinished last line
- * a newline.
+/* Passes the ranks' output on. Bytes stay unchanged, but each line of a stream that is not bare gets its rank in front,
+ * and an unfinished last line a newline.
  *
  * On a terminal, the unfinished line of the first local rank is shown at once. It is redrawn below whatever others
  * print meanwhile, so that prompts and progress bars look as they would alone. Of a line with carriage returns only
@@ -111,7 +111,8 @@ static void put_line(struct stream *stream, const char *rest, size_t count)
 		else
 			put_prefix(sink, stream->rank);
 	} else {
-		put_prefix(sink, stream->rank);
+		if (!stream->is_bare)
+			put_prefix(sink, stream->rank);
 		if (stream->line.count > 0)
 			put(sink, bytes_front(&stream->line), stream->line.count);
 		put(sink, rest, count);

@@ -1,4 +1,4 @@
-/* The ranks' output: whole lines from every rank, each with its rank in front. */
+/* The ranks' output: whole lines from every rank, each with its rank in front unless the stream is bare. */
 #ifndef COLLET_LAUNCH_OUTPUT_H
 #define COLLET_LAUNCH_OUTPUT_H
 
@@ -22,6 +22,7 @@ struct sink {
 struct stream {
 	int fd;          /* the pipe's end, not blocking; -1 once it has ended */
 	bool shown_live; /* on a terminal its unfinished line is shown as it stands, e.g. a bar drawn by \r */
+	bool is_bare;    /* no prefix; never on a terminal */
 	uint32_t rank;
 	struct sink *sink;
 	struct bytes line; /* what has come of the unfinished line */

@@ -43,7 +43,7 @@ static bool attach_files(const struct rank *rank, const struct child_ends *ends,
 /* Returns the columns that a line of this rank may fill after its prefix, if its unfinished lines are shown; else 0. */
 static uint32_t shown_columns(const struct rank *rank, const struct job *job)
 {
-	if (!job->options.prefix || !rank->error.shown_live)
+	if (job->options.prefix == PREFIX_NEVER || !rank->error.shown_live)
 		return 0;
 	const uint32_t prefix = (uint32_t)snprintf(NULL, 0, "[%u] ", rank->rank);
 	const uint32_t columns = sink_columns(rank->error.sink);
@@ -99,7 +99,7 @@ bool rank_start(struct rank *rank, const struct job *job, int stdin_fd)
 	const pid_t parent = getpid();
 	pid_t pid = -1;
 	if (open_pipe(&rank->start_fd, &ends.start_fd) &&
-		(!job->options.prefix ||
+		(job->options.prefix == PREFIX_NEVER ||
 			(open_pipe(&rank->out.fd, &ends.out_fd) && open_pipe(&rank->error.fd, &ends.error_fd))))
 		pid = fork();
 	if (pid == 0)

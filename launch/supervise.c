@@ -218,6 +218,8 @@ static void init_ranks(struct supervisor *s)
 			.restart = s->restart, .start_fd = -1 };
 		rank->out = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[0] };
 		rank->error = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[s->sink_count - 1] };
+		/* Decided by rank, not by who prints: a line must not depend on what comes later. */
+		rank->out.is_bare = options->prefix == PREFIX_AUTO && rank->rank == 0 && !isatty(STDOUT_FILENO);
 		/* The rank whose unfinished lines the terminal shows. */
 		rank->out.shown_live = rank->error.shown_live = options->node_rank == 0 ? rank->rank == 0 : i == 0;
 	}

@@ -23,12 +23,14 @@ static void lines_get_their_rank_in_front(void **state)
 	const struct {
 		const char *option, *script, *out, *error;
 	} rows[] = {
-		{ "--prefix", "echo one; echo two >&2; echo three", "[0] one\n[0] three\n", "[0] two\n" },
-		{ "--prefix", "printf 'no newline'; printf half >&2", "[0] no newline\n", "[0] half\n" },
-		{ "--prefix", "printf '\\n\\n'", "[0] \n[0] \n", "" },
-		{ "--prefix", "true", "", "" },
-		{ "--prefix", "printf 'a\\rb\\r\\n'", "[0] a\rb\r\n", "" },
-		{ "--prefix", "printf 'in '; printf 'pieces'; echo", "[0] in pieces\n", "" },
+		{ "--prefix=always", "echo one; echo two >&2; echo three", "[0] one\n[0] three\n", "[0] two\n" },
+		{ "--prefix=always", "printf 'no newline'; printf half >&2", "[0] no newline\n", "[0] half\n" },
+		{ "--prefix=always", "printf '\\n\\n'", "[0] \n[0] \n", "" },
+		{ "--prefix=always", "true", "", "" },
+		{ "--prefix=always", "printf 'a\\rb\\r\\n'", "[0] a\rb\r\n", "" },
+		{ "--prefix=always", "printf 'in '; printf 'pieces'; echo", "[0] in pieces\n", "" },
+		{ "--prefix=auto", "echo one; echo two >&2; printf three", "one\nthree\n", "[0] two\n" },
+		{ "--prefix=never", "printf 'as it is'; echo too >&2", "as it is", "too\n" },
 		{ "--no-prefix", "printf 'as it is'; echo too >&2", "as it is", "too\n" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -36,6 +38,31 @@ static void lines_get_their_rank_in_front(void **state)
 		assert_int_equal(tool_run(&tool, WORDS("-n", "1", rows[i].option, "sh", "-c", rows[i].script)), 0);
 		assert_string_equal(tool.out.text, rows[i].out);
 		assert_string_equal(tool.error.text, rows[i].error);
+		tool_deinit(&tool);
+	}
+}
+
+/* What rank 0 prints goes into a pipe as it is, for a parser of JSON, say. Others' lines still tell their rank. */
+static void a_pipe_gets_rank_0s_lines_without_a_prefix(void **state)
+{
+	const struct {
+		const char *option, *script, *out;
+		bool is_on_terminal;
+	} rows[] = {
+		{ NULL, "[ $RANK = 1 ] || echo '{\"a\": 1}'", "{\"a\": 1}\n", false },
+		{ "--prefix=auto", "[ $RANK = 1 ] || echo '{\"a\": 1}'", "{\"a\": 1}\n", false },
+		{ "--prefix=always", "[ $RANK = 1 ] || echo '{\"a\": 1}'", "[0] {\"a\": 1}\n", false },
+		{ NULL, "[ $RANK = 0 ] || echo second", "[1] second\n", false },
+		{ NULL, "[ $RANK = 1 ] || echo first", "[0] first\r\n", true },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct tool tool;
+		const struct tool_setup setup = { .no_prefix_option = true, .terminal = rows[i].is_on_terminal };
+		tool_start(&tool, &setup, rows[i].option != NULL
+			? WORDS(rows[i].option, "-n", "2", "sh", "-c", rows[i].script)
+			: WORDS("-n", "2", "sh", "-c", rows[i].script));
+		assert_int_equal(tool_finish(&tool), 0);
+		assert_string_equal(tool.out.text, rows[i].out);
 		tool_deinit(&tool);
 	}
 }
@@ -240,6 +267,7 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lines_get_their_rank_in_front),
+		cmocka_unit_test(a_pipe_gets_rank_0s_lines_without_a_prefix),
 		cmocka_unit_test(every_byte_passes),
 		cmocka_unit_test(a_flood_from_all_ranks_comes_through_in_whole_lines),
 		cmocka_unit_test(a_line_without_an_end_is_broken_up),

@@ -37,7 +37,10 @@ static void a_wrong_command_line_is_named(void **state)
 		{ WORDS("-x"), "-x: unknown" },
 		{ WORDS("--frobnicate", "true"), "--frobnicate: unknown" },
 		{ WORDS("--nnodes"), "--nnodes: a value is missing" },
-		{ WORDS("--prefix=yes", "-n", "1", "true"), "--prefix=yes: this option takes no value" },
+		{ WORDS("--prefix=yes", "-n", "1", "true"), "--prefix yes: expected auto, always or never" },
+		{ WORDS("--no-prefix=yes", "-n", "1", "true"), "--no-prefix=yes: this option takes no value" },
+		{ WORDS("--nproc_per_node", "0", "true"), "-n 0: expected a whole number from 1" },
+		{ WORDS("-n", "1", "--standalone", "--nnodes", "2", "true"), "--standalone: means one host" },
 		{ WORDS("-n", "1", "--nnodes", "two", "true"), "--nnodes two: expected a whole number" },
 		{ WORDS("-n", "1", "--node-rank", "1", "true"), "--node-rank 1: there are 1 hosts" },
 		{ WORDS("-n", "1", "--nnodes", "2", "true"), "--rdzv-endpoint: with --nnodes 2" },
@@ -107,6 +110,19 @@ static void ranks_on_one_host_are_told_who_they_are(void **state)
 		assert_int_equal(occurrences(tool.out.text, line), 1);
 	}
 	tool_deinit(&tool);
+}
+
+static void torchruns_spelling_is_understood(void **state)
+{
+	static const char *const options[] = { "-n2", "--nproc-per-node=2", "--nproc_per_node=2" };
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+		struct tool tool;
+		assert_int_equal(tool_run(&tool, WORDS("--standalone", options[i], "--nnodes=1", "sh", "-c",
+			"echo rank $RANK of $WORLD_SIZE")), 0);
+		assert_int_equal(occurrences(tool.out.text, "[0] rank 0 of 2\n"), 1);
+		assert_int_equal(occurrences(tool.out.text, "[1] rank 1 of 2\n"), 1);
+		tool_deinit(&tool);
+	}
 }
 
 static void the_second_of_two_hosts_counts_on(void **state)
@@ -418,6 +434,7 @@ int main(void)
 		cmocka_unit_test(help_and_version_are_printed),
 		cmocka_unit_test(arguments_reach_the_program_unchanged),
 		cmocka_unit_test(ranks_on_one_host_are_told_who_they_are),
+		cmocka_unit_test(torchruns_spelling_is_understood),
 		cmocka_unit_test(the_second_of_two_hosts_counts_on),
 		cmocka_unit_test(ranks_are_told_where_to_meet),
 		cmocka_unit_test(every_run_has_a_name_of_its_own),

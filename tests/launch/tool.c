@@ -44,9 +44,12 @@ static void open_terminal(int ends[2])
 
 static _Noreturn void become_tool(const int files[3], const struct tool_setup *setup, const char *const *arguments)
 {
-	char *argv[TOOL_ARGUMENTS_MAX + 2] = { setup->program != NULL ? strdup(setup->program) : getenv("COLLET_RUN") };
+	char *argv[TOOL_ARGUMENTS_MAX + 3] = { setup->program != NULL ? strdup(setup->program) : getenv("COLLET_RUN") };
+	size_t count = 1;
+	if (setup->program == NULL && !setup->no_prefix_option)
+		argv[count++] = strdup("--prefix=always");
 	for (size_t i = 0; i < TOOL_ARGUMENTS_MAX && arguments[i] != NULL; i++)
-		argv[i + 1] = strdup(arguments[i]);
+		argv[count++] = strdup(arguments[i]);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	/* Whoever runs the tests may ignore some: nohup, a shell in the background. */
 	static const int defaults[] = { SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTERM };

@@ -22,7 +22,8 @@ struct tool {
 };
 
 struct tool_setup {
-	const char *program;     /* looked for in PATH; NULL: $COLLET_RUN */
+	const char *program;     /* looked for in PATH; NULL: $COLLET_RUN --prefix=always */
+	bool no_prefix_option;   /* $COLLET_RUN alone */
 	const char *input;       /* NULL: /dev/null; "": a pipe that the test writes to */
 	bool merged;             /* standard error goes where standard output goes */
 	bool terminal;           /* all three are one new terminal, which is tool.files[0] and tool.input */
