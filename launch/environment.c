@@ -49,10 +49,8 @@ static bool name_job(struct bootstrap *bootstrap, const struct options *options)
 	}
 	/* Every host must arrive at the same name without having met; the endpoint is what they share. */
 	const int length = snprintf(bootstrap->job, sizeof(bootstrap->job), "%s-%u", options->host, options->port);
-	if (length < 0 || (size_t)length >= sizeof(bootstrap->job)) {
-		say("--rdzv-id: missing; %s is too long to name the job after", options->host);
-		return false;
-	}
+	if (length < 0 || (size_t)length >= sizeof(bootstrap->job))
+		return false; /* which options_parse() has refused */
 	for (char *at = bootstrap->job; *at != '\0'; at++) {
 		if (*at == ':' || *at == '%')
 			*at = '-'; /* an IPv6 address, perhaps with its interface */

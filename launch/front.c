@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -195,7 +196,7 @@ static int become_supervisor(const struct job *job, const int control[2], const 
 	(void)prctl(PR_SET_NAME, "collet-keeper");
 	if (!descendants_adopt()) {
 		say("cannot watch over the ranks' children: %s", strerror(errno));
-		return EXIT_CANNOT_EXECUTE;
+		return EXIT_FAILURE;
 	}
 	const int stdin_fd = input[0] >= 0 ? input[0] : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
 	leave_stdin();
@@ -219,12 +220,12 @@ int front_run(struct job *job)
 	if (front.signal_fd < 0 || !descendants_adopt() || pipe2(control, O_CLOEXEC) != 0 ||
 		(terminal && pipe2(input, O_CLOEXEC) != 0)) {
 		say("cannot start: %s", strerror(errno));
-		return EXIT_CANNOT_EXECUTE;
+		return EXIT_FAILURE;
 	}
 	front.supervisor = fork();
 	if (front.supervisor < 0) {
 		say("cannot start: %s", strerror(errno));
-		return EXIT_CANNOT_EXECUTE;
+		return EXIT_FAILURE;
 	}
 	if (front.supervisor == 0)
 		return become_supervisor(job, control, input);

@@ -86,16 +86,10 @@ static int run(struct job *job)
 	struct options *options = &job->options;
 	if (gethostname(job->host_name, sizeof(job->host_name) - 1) != 0)
 		strcpy(job->host_name, "?");
-	if (!placement_init(&job->placement))
-		return EXIT_CANNOT_EXECUTE;
-	if (!count_ranks(options, &job->placement))
-		return EXIT_USAGE;
-	if (!placement_choose(&job->placement, options->bind, options->local_size))
-		return EXIT_USAGE;
-	if (!prepare_secret(options))
-		return EXIT_USAGE;
-	if (!bootstrap_init(&job->bootstrap, options))
-		return EXIT_CANNOT_EXECUTE;
+	if (!placement_init(&job->placement) || !count_ranks(options, &job->placement) ||
+		!placement_choose(&job->placement, options->bind, options->local_size) || !prepare_secret(options) ||
+		!bootstrap_init(&job->bootstrap, options))
+		return EXIT_FAILURE;
 	const int status = front_run(job);
 	bootstrap_deinit(&job->bootstrap);
 	return status;
@@ -105,7 +99,7 @@ int main(int argc, char **argv)
 {
 	struct job job = { 0 };
 	if (!open_missing_files())
-		return EXIT_CANNOT_EXECUTE;
+		return EXIT_FAILURE;
 	int status = EXIT_USAGE;
 	if (options_parse(&job.options, argc, argv)) {
 		switch (job.options.command) {

@@ -183,6 +183,12 @@ static bool fits_together(const struct options *options)
 			options->node_count);
 		return false;
 	}
+	/* The endpoint names the job (environment.c). */
+	if (options->node_count > 1 && options->job == NULL &&
+		snprintf(NULL, 0, "%s-%u", options->host, options->port) >= JOB_BYTES) {
+		say("--rdzv-id: missing; %s is too long to name the job after", options->host);
+		return false;
+	}
 	return true;
 }
 

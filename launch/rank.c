@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -26,7 +27,9 @@ static _Noreturn void fail_start(const struct child_ends *ends, enum start_step 
 	/* A pipe takes so few bytes in one piece. */
 	const ssize_t ignored = write(ends->start_fd, &failure, sizeof(failure));
 	(void)ignored;
-	_exit(step == START_EXECUTE && error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_EXECUTE);
+	if (step != START_EXECUTE)
+		_exit(EXIT_FAILURE);
+	_exit(error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_EXECUTE);
 }
 
 static bool attach_files(const struct rank *rank, const struct child_ends *ends, const struct job *job, int stdin_fd)
@@ -57,7 +60,7 @@ static _Noreturn void become_rank(
 	if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
 		fail_start(ends, START_OTHER);
 	if (getppid() != parent)
-		_exit(EXIT_CANNOT_EXECUTE);
+		_exit(EXIT_FAILURE);
 	if (!placement_bind(&job->placement, rank->local_rank) && job->options.bind == BIND_CORE)
 		fail_start(ends, START_BIND);
 	const uint32_t threads = placement_threads(&job->placement, job->options.local_size);

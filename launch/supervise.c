@@ -273,7 +273,7 @@ static void start_ranks(struct supervisor *s, int stdin_fd)
 {
 	for (uint32_t i = 0; i < s->rank_count; i++) {
 		if (!rank_start(&s->ranks[i], s->job, stdin_fd)) {
-			s->exit_status = EXIT_CANNOT_EXECUTE;
+			s->exit_status = EXIT_FAILURE;
 			s->final = true;
 			supervisor_enter(s, PHASE_TERMINATING);
 			return;
@@ -321,7 +321,7 @@ int supervise(const struct job *job, int control_fd, int stdin_fd)
 	}
 	if (stdin_fd >= 0)
 		close(stdin_fd);
-	const int exit_status = ready ? s.exit_status : EXIT_CANNOT_EXECUTE;
+	const int exit_status = ready ? s.exit_status : EXIT_FAILURE;
 	supervisor_deinit(&s);
 	return exit_status;
 }

@@ -42,7 +42,7 @@ static void assert_refused(const char *sentence)
 {
 	struct tool tool;
 	const int status = tool_run(&tool, WORDS("-n", "gpu", "true"));
-	if (status != 2 || !strstr(tool.error.text, sentence) || !strstr(tool.error.text, "collet-run: -n gpu: "))
+	if (status != 1 || !strstr(tool.error.text, sentence) || !strstr(tool.error.text, "collet-run: -n gpu: "))
 		fail_msg("expected \"%s\", got status %d: %s", sentence, status, tool.error.text);
 	tool_deinit(&tool);
 }

@@ -57,7 +57,9 @@ static void a_wrong_command_line_is_named(void **state)
 		{ WORDS("-n", "1", "--env", "=1", "true"), "--env =1: expected NAME=VALUE" },
 		{ WORDS("-n", "1", "--grace", "-1", "true"), "--grace -1: expected seconds" },
 		{ WORDS("-n", "1", "--timeout", "soon", "true"), "--timeout soon: expected seconds" },
-		{ WORDS("-n", "4096", "--bind", "core", "true"), "--bind core: 4096 ranks need as many cores" },
+		{ WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint",
+			"a.host.whose.name.is.longer.than.the.name.of.a.job.may.ever.be.example:80", "true"),
+			"--rdzv-id: missing; a.host" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct tool tool;
@@ -69,6 +71,15 @@ static void a_wrong_command_line_is_named(void **state)
 				tool.error.text);
 		tool_deinit(&tool);
 	}
+}
+
+/* The command line is right, but this machine cannot do it: another status than that of a mistake. */
+static void a_failure_before_the_start_is_status_1(void **state)
+{
+	struct tool tool;
+	assert_int_equal(tool_run(&tool, WORDS("-n", "4096", "--bind", "core", "true")), 1);
+	assert_non_null(strstr(tool.error.text, "collet-run: --bind core: 4096 ranks need as many cores"));
+	tool_deinit(&tool);
 }
 
 static void help_and_version_are_printed(void **state)
@@ -382,7 +393,7 @@ static void several_hosts_need_one_and_it_is_made_once(void **state)
 
 	/* Not by a host that could not know what the others have. */
 	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "a:1",
-		"true")), 2);
+		"true")), 1);
 	assert_non_null(strstr(tool.error.text, path));
 	assert_non_null(strstr(tool.error.text, "collet-run --make-secret"));
 	tool_deinit(&tool);
@@ -408,7 +419,7 @@ static void several_hosts_need_one_and_it_is_made_once(void **state)
 	tool_deinit(&tool);
 
 	assert_int_equal(chmod(path, 0640), 0);
-	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint", "a:1", "true")), 2);
+	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint", "a:1", "true")), 1);
 	assert_non_null(strstr(tool.error.text, "others may read the secret (mode 0640)"));
 	tool_deinit(&tool);
 
@@ -431,6 +442,7 @@ int main(void)
 	setenv("XDG_CONFIG_HOME", home, 1);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_wrong_command_line_is_named),
+		cmocka_unit_test(a_failure_before_the_start_is_status_1),
 		cmocka_unit_test(help_and_version_are_printed),
 		cmocka_unit_test(arguments_reach_the_program_unchanged),
 		cmocka_unit_test(ranks_on_one_host_are_told_who_they_are),
