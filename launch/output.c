@@ -147,21 +147,42 @@ static void feed(struct stream *stream, const char *data, size_t count)
 	draw_live(sink);
 }
 
+static ssize_t read_some(struct stream *stream, char *data)
+{
+	ssize_t got;
+	do {
+		got = read(stream->fd, data, READ_BYTES_MAX);
+	} while (got < 0 && errno == EINTR);
+	return got;
+}
+
+/* Passes on what read_some() got. */
+static bool pass_on(struct stream *stream, const char *data, ssize_t got, bool would_wait)
+{
+	if (got > 0)
+		feed(stream, data, (size_t)got);
+	else if (!would_wait)
+		stream_end(stream);
+	return got > 0 || would_wait;
+}
+
 bool stream_read(struct stream *stream)
 {
 	char data[READ_BYTES_MAX];
-	ssize_t got;
-	do {
-		got = read(stream->fd, data, sizeof(data));
-	} while (got < 0 && errno == EINTR);
-	if (got > 0) {
-		feed(stream, data, (size_t)got);
-		return true;
-	}
-	if (got < 0 && errno == EAGAIN)
-		return true;
-	stream_end(stream);
-	return false;
+	const ssize_t got = read_some(stream, data);
+	return pass_on(stream, data, got, got < 0 && errno == EAGAIN);
+}
+
+/* Reads this stream first, so that all that was written to the other one before is there. One read takes a full
+ * pipe. */
+bool stream_read_after(struct stream *stream, struct stream *other)
+{
+	char data[READ_BYTES_MAX];
+	const ssize_t got = read_some(stream, data);
+	const bool would_wait = got < 0 && errno == EAGAIN;
+	if (other->fd >= 0 && other->sink->queue.count < SINK_BYTES_HIGH)
+		(void)stream_read(other);
+	return pass_on(stream, data, got, would_wait);
 }
 
 void stream_end(struct stream *stream)

@@ -50,6 +50,8 @@ bool sink_flush(struct sink *sink);
 /* Reads what there is and queues the lines it ends. False: the stream has ended (and its last line is queued, newline
  * or not), and its fd is closed. */
 bool stream_read(struct stream *stream);
+/* Does the same, but queues first what the rank wrote to its other stream before. */
+bool stream_read_after(struct stream *stream, struct stream *other);
 
 /* Ends a stream that will be read no more. */
 void stream_end(struct stream *stream);

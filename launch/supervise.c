@@ -106,14 +106,26 @@ static void drain_stream(struct stream *stream)
 	}
 }
 
+/* On a terminal, bars on standard error must not be drawn again below the lines that a program prints after them. */
+static bool draws_bars(const struct rank *rank)
+{
+	return rank->error.shown_live && rank->error.sink->terminal;
+}
+
+static void drain_rank(struct rank *rank)
+{
+	const bool is_error_first = draws_bars(rank);
+	drain_stream(is_error_first ? &rank->error : &rank->out);
+	drain_stream(is_error_first ? &rank->out : &rank->error);
+}
+
 /* Returns true if all has been passed on. */
 static bool drain(struct supervisor *s)
 {
 	bool drained = true;
 	for (uint32_t i = 0; i < s->rank_count; i++) {
 		struct rank *rank = &s->ranks[i];
-		drain_stream(&rank->out);
-		drain_stream(&rank->error);
+		drain_rank(rank);
 		drained = drained && rank->out.fd < 0 && rank->error.fd < 0;
 	}
 	flush_sinks(s);
@@ -167,17 +179,22 @@ static int poll_timeout_ms(const struct supervisor *s)
 	return left_ms < 1000000 ? (int)left_ms : 1000000;
 }
 
+static void read_rank(struct rank *rank, const struct pollfd polled[POLLED_PER_RANK])
+{
+	if (polled[0].revents != 0)
+		rank_read_start(rank);
+	if (polled[1].revents != 0 && draws_bars(rank))
+		(void)stream_read_after(&rank->out, &rank->error);
+	else if (polled[1].revents != 0)
+		(void)stream_read(&rank->out);
+	if (polled[2].revents != 0 && rank->error.fd >= 0)
+		(void)stream_read(&rank->error);
+}
+
 static void dispatch(struct supervisor *s)
 {
-	for (uint32_t i = 0; i < s->rank_count; i++) {
-		const struct pollfd *polled = s->polled + POLLED_RANKS + (size_t)i * POLLED_PER_RANK;
-		if (polled[0].revents != 0)
-			rank_read_start(&s->ranks[i]);
-		if (polled[1].revents != 0)
-			(void)stream_read(&s->ranks[i].out);
-		if (polled[2].revents != 0)
-			(void)stream_read(&s->ranks[i].error);
-	}
+	for (uint32_t i = 0; i < s->rank_count; i++)
+		read_rank(&s->ranks[i], s->polled + POLLED_RANKS + (size_t)i * POLLED_PER_RANK);
 	/* After the output, so that a dying rank's last words come before the news of its death. */
 	if (s->polled[POLLED_CHILD].revents != 0)
 		read_child_signal(s);

@@ -261,6 +261,22 @@ static void a_bar_stays_below_what_others_print(void **state)
 	tool_deinit(&tool);
 }
 
+/* The bar is on standard error, the summary on standard output: they come through two pipes. */
+static void what_follows_a_bar_stays_below_it(void **state)
+{
+	for (int run = 0; run < 20; run++) {
+		struct tool tool;
+		const struct tool_setup setup = { .terminal = true };
+		tool_start(&tool, &setup, WORDS("-n", "1", "sh", "-c",
+			"printf '\\r50%%' >&2; printf '\\r100%%\\n' >&2; echo summary"));
+		assert_int_equal(tool_finish(&tool), 0);
+		const char *bar = strstr(tool.out.text, "[0] 100%\r\n");
+		if (bar == NULL || strstr(bar, "[0] summary\r\n") == NULL)
+			fail_msg("%s", tool.out.text);
+		tool_deinit(&tool);
+	}
+}
+
 int main(void)
 {
 	make_folder(folder);
@@ -278,6 +294,7 @@ int main(void)
 		cmocka_unit_test(control_c_reaches_every_rank_once),
 		cmocka_unit_test(control_z_stops_the_ranks_too),
 		cmocka_unit_test(a_bar_stays_below_what_others_print),
+		cmocka_unit_test(what_follows_a_bar_stays_below_it),
 	};
 	const int failed = cmocka_run_group_tests_name("launch/output", tests, NULL, NULL);
 	remove_folder(folder);
