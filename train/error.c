@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "closest_name.h"
+
 bool train_fail(const char *format, ...)
 {
 	char line[1200] = "collet-train: ";
@@ -20,6 +22,24 @@ bool train_fail(const char *format, ...)
 	ssize_t written = write(STDERR_FILENO, line, used);
 	(void)written;
 	return false;
+}
+
+bool train_check_name(const char *what, const char *name, const char *const *names)
+{
+	char known[400] = "", meant[96] = "";
+	size_t count = 0;
+	for (; names[count]; count++)
+		if (strcmp(names[count], name) == 0)
+			return true;
+	for (size_t i = 0; i < count; i++) {
+		const size_t used = strlen(known);
+		snprintf(known + used, sizeof(known) - used, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " and ",
+			names[i]);
+	}
+	const char *closest = collet_closest_name(name, names, count);
+	if (closest)
+		snprintf(meant, sizeof(meant), " (did you mean \"%s\"?)", closest);
+	return train_fail("there is no %s %s%s; %s are known", what, name, meant, known);
 }
 
 bool train_check(collet_status status, const char *what)

@@ -5,8 +5,11 @@
 #include <string.h>
 
 #include <collet/collet.h>
+#include <collet/ddp_hook.h>
 
+#include "data/dataset.h"
 #include "error.h"
+#include "model/model.h"
 #include "option_table.h"
 #include "strategies/strategy.h"
 
@@ -129,9 +132,21 @@ static const struct option_table table = {
 	.outro = outro,
 };
 
+/* Makes a hook only to see that its words are right: a mistake in them is found before the ranks meet. */
+static bool check_compress(const char *words)
+{
+	collet_ddp_hook *hook = NULL;
+	return (collet_ddp_hook_create(&hook, words, 0) == COLLET_OK && collet_ddp_hook_destroy(&hook) == COLLET_OK) ||
+		train_fail("--compress: %s", collet_last_error());
+}
+
 /* Refuses options that exclude each other, and fills in missing ones. */
 static bool complete_options(struct options *options)
 {
+	if (!train_check_name("data set", options->dataset, dataset_names) ||
+		(options->model && !train_check_name("model", options->model, model_names)) ||
+		(options->compress && !check_compress(options->compress)))
+		return false;
 	if (options->sync_batch_norm && options->shards > 1)
 		return train_fail("--sync-batch-norm is for ranks that compute at once: not with --shards");
 	if (options->shards > 1 && options->precision != PRECISION_F32)

@@ -45,7 +45,7 @@ static bool build_model(struct trainer *trainer)
 	uint32_t layer_count;
 	const struct layer *layers = model_table(trainer->options->model, &layer_count);
 	if (!layers)
-		return train_fail("there is no model %s; %s are known", trainer->options->model, model_names());
+		return train_fail("there is no model %s", trainer->options->model);
 	if (!model_build(model, trainer->options->model, layers, layer_count, trainer->train.shape,
 		    trainer->options->batch_norm))
 		return false;

@@ -84,6 +84,8 @@ static bool load_mnist(struct dataset *set, const char *directory, enum dataset_
 
 /* ---- all ---------------------------------------------------------------------------------------------------- */
 
+const char *const dataset_names[] = { "mnist", "cifar10", "digits", NULL };
+
 bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit)
 {
 	if (strcmp(name, "digits") == 0)
@@ -92,7 +94,7 @@ bool dataset_load(struct dataset *set, const char *name, const char *directory, 
 		return load_mnist(set, directory, part, limit);
 	if (strcmp(name, "cifar10") == 0)
 		return cifar10_load(set, directory, part, limit);
-	return train_fail("there is no data set %s; mnist, cifar10 and digits are known", name);
+	return train_fail("there is no data set %s", name);
 }
 
 void dataset_normals(const struct dataset *set, struct normal normals[IMAGE_CHANNELS])

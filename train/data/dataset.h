@@ -22,6 +22,8 @@ struct dataset {
 	bool mirrors;         /* a mirrored image is one of the same class */
 };
 
+/* The names that dataset_load() takes; ends with NULL. */
+extern const char *const dataset_names[];
 /* "mnist", "cifar10": from directory, which is the set's folder or its parent. "digits": drawn, no directory needed. At
  * most limit images (0: all there are). False after a line on standard error. deinit takes a zeroed set. */
 bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit);

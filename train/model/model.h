@@ -86,8 +86,8 @@ struct model {
 /* The tables by name; NULL if there is none. */
 const struct layer *model_table(const char *name, uint32_t *layer_count);
 
-/* Their names, for a sentence: "convnet, lenet, ...". */
-const char *model_names(void);
+/* The names that model_table() takes; ends with NULL. */
+extern const char *const model_names[];
 
 /* Works out a table of layers for images of this shape. Without batch_norm, those rows are left out. Memory (value,
  * gradient, velocity, mean, variance) stays NULL. False, with a line on standard error: the layers do not fit. */

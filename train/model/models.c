@@ -103,7 +103,4 @@ const struct layer *model_table(const char *name, uint32_t *layer_count)
 	return NULL;
 }
 
-const char *model_names(void)
-{
-	return "convnet, lenet, linear and resnet20";
-}
+const char *const model_names[] = { "convnet", "lenet", "linear", "resnet20", NULL };

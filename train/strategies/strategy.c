@@ -24,6 +24,15 @@ const struct strategy *strategy_find(const char *name)
 	return NULL;
 }
 
+static bool is_known(const char *name)
+{
+	enum { COUNT = sizeof(strategies) / sizeof(strategies[0]) };
+	const char *names[COUNT] = { NULL };
+	for (size_t i = 0; strategies[i]; i++)
+		names[i] = strategies[i]->name;
+	return train_check_name("strategy", name, names);
+}
+
 /* ---- What goes with what ------------------------------------------------------------------------------------- */
 
 bool strategy_fits(const struct options *options)
@@ -47,9 +56,8 @@ bool strategy_fits(const struct options *options)
 			"no rank runs ahead in it" },
 		{ SUPPORTS_LOCAL_STEPS, options->local_steps > 0, "local-steps", "every step of it is everybody's" },
 	};
-	if (!strategy)
-		return train_fail("--strategy %s: there is no such thing; collet-train --help lists them",
-			options->strategy);
+	if (!is_known(options->strategy))
+		return false;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if (rows[i].asked && !(strategy->supports & rows[i].what))
 			return train_fail("--%s does not go with --strategy %s: %s", rows[i].option, strategy->name,
