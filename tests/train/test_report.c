@@ -131,6 +131,29 @@ static void the_log_reads_as_if_no_rank_had_died(void **state)
 	unlink(path);
 }
 
+/* With --resume nothing is left to do, which looks like success and is: it must be said. */
+static void a_finished_run_says_so(void **state)
+{
+	static const struct {
+		const char *limit[2], *sentence;  /* the words of both runs; the second run's line */
+	} rows[] = {
+		{ { "--epochs", "2" }, ": this run has finished: 20 steps, 2 of 2 epochs; a larger --epochs would" },
+		{ { "--steps", "5" }, ": this run has finished: 5 steps, 0 of 2 epochs; a larger --steps would go" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct tool tool;
+		for (int run = 0; run < 2; run++) {
+			assert_int_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, rows[i].limit[0],
+				rows[i].limit[1], "--checkpoint", checkpoint, "--resume")), 0);
+			if (occurrences(tool.error.text, rows[i].sentence) != (size_t)run ||
+				strstr(tool.error.text, "goes on from") != NULL)
+				fail_msg("row %zu, run %d: %s", i, run, tool.error.text);
+			tool_deinit(&tool);
+		}
+		unlink(checkpoint);
+	}
+}
+
 static void the_plot_has_all_epochs(void **state)
 {
 	static char text[1 << 20];
@@ -196,6 +219,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_log_has_steps_and_epochs),
 		cmocka_unit_test(the_log_reads_as_if_no_rank_had_died),
+		cmocka_unit_test(a_finished_run_says_so),
 		cmocka_unit_test(the_plot_has_all_epochs),
 		cmocka_unit_test(what_cannot_be_had_is_said_before_training),
 	};

@@ -366,6 +366,21 @@ static bool hand_out(const struct source *source, struct trainer *trainer, const
 		hand_out_own(source, trainer, heading);
 }
 
+/* Tells the user where the run is: where it goes on, or that it was finished and there is nothing to do. */
+static void say_place(const struct source *source, const struct options *options)
+{
+	const struct heading *heading = &source->heading;
+	const bool out_of_steps = options->steps > 0 && heading->steps >= options->steps;
+	if (out_of_steps || heading->epochs >= options->epochs)
+		train_fail("%s: this run has finished: %" PRIu64 " steps, %" PRIu64 " of %u epochs; a larger --%s "
+			   "would go on",
+			source->path, heading->steps, heading->epochs, options->epochs,
+			out_of_steps ? "steps" : "epochs");
+	else
+		train_fail("goes on from %s: after %" PRIu64 " steps, in epoch %" PRIu64, source->path, heading->steps,
+			heading->epochs + 1);
+}
+
 bool checkpoint_resume(struct trainer *trainer)
 {
 	struct source *source = calloc(1, sizeof(*source));
@@ -386,8 +401,7 @@ bool checkpoint_resume(struct trainer *trainer)
 	if (fine && heading.verdict == VERDICT_GOES_ON)
 		fine = hand_out(source, trainer, &heading);
 	if (fine && reads && heading.verdict == VERDICT_GOES_ON)
-		train_fail("goes on from %s: after %" PRIu64 " steps, in epoch %" PRIu64, source->path, heading.steps,
-			heading.epochs + 1);
+		say_place(source, trainer->options);
 	safetensors_deinit(&source->file);
 	free(source);
 	return fine;
