@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "closest_name.h"
+
 enum { HELP_COLUMN = 27, FIRST_VALUE = 256 };
 
 bool option_refuse(char problem[OPTION_PROBLEM_BYTES], const char *format, ...)
@@ -120,6 +122,28 @@ static bool take(const struct option_table *table, const struct option_row *row,
 	return fine || refuse_argument(table, row, optarg, problem);
 }
 
+/* Refuses an option with two dashes that is none, or that several begin with. Offers what the help has. */
+static bool refuse_name(const struct option_table *table, const char *argument, char *problem)
+{
+	char word[64];
+	const char *names[OPTION_ROWS_MAX], *first = NULL;
+	size_t count = 0;
+	snprintf(word, sizeof(word), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
+	for (size_t i = 0; i < table->count; i++) {
+		const char *name = table->rows[i].name;
+		const bool begins = strncmp(name, word, strlen(word)) == 0;
+		if (begins && first != NULL)
+			return option_refuse(problem, "--%s: ambiguous option: --%s or --%s", word, first, name);
+		first = begins ? name : first;
+		if (table->rows[i].help != NULL)
+			names[count++] = name;
+	}
+	const char *closest = collet_closest_name(word, names, count);
+	if (closest != NULL)
+		return option_refuse(problem, "--%s: unknown option; did you mean --%s?", word, closest);
+	return option_refuse(problem, "--%s: unknown option; see %s --help", word, table->program);
+}
+
 /* Names the argument that getopt has refused, and why. */
 static bool refuse_option(const struct option_table *table, int why, char **argv, char *problem)
 {
@@ -131,7 +155,9 @@ static bool refuse_option(const struct option_table *table, int why, char **argv
 		return option_refuse(problem, "%s: a value is missing; see %s --help", name, table->program);
 	if (optopt >= FIRST_VALUE)
 		return option_refuse(problem, "%s: this option takes no value", name);
-	return option_refuse(problem, "%s: unknown or ambiguous option; see %s --help", name, table->program);
+	if (!is_short)
+		return refuse_name(table, argument, problem);
+	return option_refuse(problem, "%s: unknown option; see %s --help", name, table->program);
 }
 
 int option_table_parse(const struct option_table *table, int argc, char **argv, void *options, uint64_t *given,

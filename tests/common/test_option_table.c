@@ -138,8 +138,12 @@ static void mistakes_are_named(void **state)
 		{ "--loud=yes", "--loud=yes: this option takes no value" },
 		{ "-n", "-n: a value is missing; see tell --help" },
 		{ "--count", "--count: a value is missing; see tell --help" },
-		{ "-x", "-x: unknown or ambiguous option; see tell --help" },
-		{ "--p 1", "--p: unknown or ambiguous option; see tell --help" },
+		{ "-x", "-x: unknown option; see tell --help" },
+		{ "--nonsense", "--nonsense: unknown option; see tell --help" },
+		{ "--p 1", "--p: ambiguous option: --port or --pair" },
+		{ "--coutn 1", "--coutn: unknown option; did you mean --count?" },
+		{ "--colur=red", "--colur: unknown option; did you mean --colour?" },
+		{ "--prot 1", "--prot: unknown option; see tell --help" }, /* the help leaves --port out */
 	};
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
 		struct told told = { 0 };
