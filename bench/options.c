@@ -7,6 +7,7 @@
 
 #include <collet/tools.h>
 
+#include "names.h"
 #include "option_table.h"
 
 enum collective_word { NONE, ONE, SOME, SOME_OR_NONE };
@@ -45,15 +46,27 @@ struct command_line {
 static bool parse_dtype(void *into, const char *text, char *problem)
 {
 	struct bench_options *o = &((struct command_line *)into)->options;
-	o->work.dtype = bench_dtype_find(text);
-	return o->work.dtype != COLLET_DTYPE_COUNT || option_refuse(problem, "--dtype %s: there is no such type", text);
+	struct bench_names names = { 0 };
+	char hint[BENCH_NAMES_TEXT];
+	o->work.dtype = bench_names_dtype(text);
+	if (o->work.dtype != COLLET_DTYPE_COUNT)
+		return true;
+	bench_names_add_dtypes(&names);
+	return option_refuse(problem, "--dtype %s: there is no such type; %s", text,
+		bench_names_hint(&names, text, hint));
 }
 
 static bool parse_op(void *into, const char *text, char *problem)
 {
 	struct bench_options *o = &((struct command_line *)into)->options;
-	o->work.op = bench_op_find(text);
-	return o->work.op != COLLET_OP_COUNT || option_refuse(problem, "--op %s: there is no such operation", text);
+	struct bench_names names = { 0 };
+	char hint[BENCH_NAMES_TEXT];
+	o->work.op = bench_names_op(text);
+	if (o->work.op != COLLET_OP_COUNT)
+		return true;
+	bench_names_add_ops(&names);
+	return option_refuse(problem, "--op %s: there is no such operation; %s", text,
+		bench_names_hint(&names, text, hint));
 }
 
 static bool parse_seconds(void *into, const char *text, char *problem)
@@ -108,7 +121,8 @@ static const struct option_row rows[] = {
 		NUMBER(segment_bytes, 1, UINT32_MAX) },
 	{ "channels", "N", "over so many channels (sockets of a pair, for tcp), instead of the chosen number",
 		NUMBER(channels, 1, COLLET_CHANNELS_MAX) },
-	{ "dtype", "NAME", "i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)", CALL(parse_dtype) },
+	{ "dtype", "NAME", "i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2, or float, double,\n"
+		"half, int and the like (f32)", CALL(parse_dtype) },
 	{ "op", "NAME", "sum product min max average premul_sum and or xor (sum)", CALL(parse_op) },
 	{ "root", "RANK", "(0)", NUMBER(work.root, 0, UINT32_MAX - 1) },
 	{ "sizes", "LIST", "bytes: 4:256M:x4, 4:64:+4, 0,1K,1M (4:256M:x4)", OPTION_TEXT, AT(sizes) },
@@ -192,7 +206,8 @@ static const char intro[] =
 	"  collet-bench tune [COLLECTIVE,...]    measure and fit what choices are made from; tune --check judges them\n"
 	"  collet-bench tune limits              up to where messages travel at once, and calls are made in one go\n"
 	"\n"
-	"COLLECTIVE: allreduce reduce broadcast barrier allgather reduce_scatter gather scatter alltoall sendrecv\n"
+	"COLLECTIVE: allreduce reduce broadcast barrier allgather reduce_scatter gather scatter alltoall sendrecv,\n"
+	"or all-reduce, bcast, all2all and the like\n"
 	"\n";
 
 static const char outro[] =
@@ -230,6 +245,22 @@ static bool check_scope(const struct option_row *row, enum bench_command_kind co
 	return option_refuse(problem, "--%s is for %s", row->name, names);
 }
 
+/* Refuses a word that is no collective. The first word may have been meant as a command. */
+static bool refuse_collective(enum bench_command_kind command, const char *word, char problem[256])
+{
+	struct bench_names names = { 0 };
+	char hint[BENCH_NAMES_TEXT];
+	const bool may_be_command = command == BENCH_COMMAND_MEASURE;
+	bench_names_add_collectives(&names);
+	for (size_t c = 1; may_be_command && c < sizeof(commands) / sizeof(commands[0]); c++)
+		if (c != BENCH_COMMAND_DRIVER)
+			bench_names_add(&names, commands[c].word);
+	if (command == BENCH_COMMAND_TUNE)
+		bench_names_add(&names, commands[BENCH_COMMAND_LIMITS].word);
+	return option_refuse(problem, "'%s' is no collective%s; %s", word, may_be_command ? " and no command" : "",
+		bench_names_hint(&names, word, hint));
+}
+
 /* The collectives of a list, separated by commas, as bits; tune has limits besides. */
 static bool parse_collectives(const char *list, struct bench_options *o, char problem[256])
 {
@@ -237,9 +268,9 @@ static bool parse_collectives(const char *list, struct bench_options *o, char pr
 		char name[32];
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
 		const bool limits = o->command == BENCH_COMMAND_TUNE && strcmp(name, "limits") == 0;
-		const enum bench_collective found = bench_collective_find(name);
+		const enum bench_collective found = bench_names_collective(name);
 		if (found == BENCH_COLLECTIVES && !limits)
-			return option_refuse(problem, "'%s' is no collective and no command; --help shows them", name);
+			return refuse_collective(o->command, name, problem);
 		if (limits)
 			o->limits = true;
 		else
@@ -292,13 +323,35 @@ static bool take_words(int count, char **words, struct bench_options *o, char pr
 	}
 	const enum collective_word expected = commands[o->command].collective;
 	const int most = own + (expected != NONE);
+	if (count > own && expected != NONE && !take_collectives(words[own], expected, o, problem))
+		return false;
 	if (count > most)
 		return option_refuse(problem, "do not know what to do with '%s'", words[most]);
 	if (count < most && expected != SOME_OR_NONE)
 		return option_refuse(problem, "which collective? allreduce, for example; --help shows all");
 	if (count == own && expected == SOME_OR_NONE)
 		take_all(o);
-	return count == own || take_collectives(words[own], expected, o, problem);
+	return true;
+}
+
+/* Refuses an algorithm that none of the named collectives has. */
+static bool check_algorithm(const struct bench_options *o, char problem[256])
+{
+	struct bench_names names = { 0 };
+	char hint[BENCH_NAMES_TEXT];
+	if (o->algorithm == NULL || o->collectives == 0)
+		return true;
+	bench_names_add_algorithms(&names, o->collectives);
+	for (size_t i = 0; i < names.count; i++)
+		if (strcmp(names.name[i], o->algorithm) == 0)
+			return true;
+	const bool one = (o->collectives & (o->collectives - 1)) == 0;
+	const char *who = one ? bench_collective_name((enum bench_collective)o->work.collective)
+			      : "none of these collectives";
+	if (names.count == 0)
+		return option_refuse(problem, "--algorithm %s: %s has no algorithms to choose from", o->algorithm, who);
+	return option_refuse(problem, "--algorithm %s: %s has %s algorithm; %s", o->algorithm, who,
+		one ? "no such" : "this", bench_names_hint(&names, o->algorithm, hint));
 }
 
 static bool check(const struct bench_options *o, char problem[256])
@@ -364,7 +417,7 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 		return option_refuse(problem, "--sizes %s: %s", line.sizes, wrong);
 	o->mode.seconds = line.seconds > 0 ? line.seconds : commands[o->command].seconds;
 	o->mode.calling = line.graph ? BENCH_IN_GRAPH : line.stream ? BENCH_ON_STREAM : BENCH_BLOCKING;
-	if (!check(o, problem))
+	if (!check(o, problem) || !check_algorithm(o, problem))
 		return false;
 	*options = *o;
 	return true;

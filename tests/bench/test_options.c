@@ -102,7 +102,7 @@ static void every_option_is_read(void **state)
 {
 	struct bench_options o;
 	char problem[256];
-	assert_true(parse("reduce -n 4 --transport tcp --algorithm ring --dtype bf16 --op average --root 3 --sizes "
+	assert_true(parse("reduce -n 4 --transport tcp --algorithm tree --dtype bf16 --op average --root 3 --sizes "
 			  "4:64:x2 --seconds 1.5 "
 			  "--iters 10 --in-place --buffers huge --cold --sync --rewrite --no-pin --json out.json "
 			  "--pieces 64K --channels 2",
@@ -110,7 +110,7 @@ static void every_option_is_read(void **state)
 	assert_int_equal(o.work.collective, BENCH_REDUCE);
 	assert_int_equal(o.ranks, 4);
 	assert_string_equal(o.transport, "tcp");
-	assert_string_equal(o.algorithm, "ring");
+	assert_string_equal(o.algorithm, "tree");
 	assert_int_equal(o.work.dtype, COLLET_BF16);
 	assert_int_equal(o.work.op, COLLET_AVERAGE);
 	assert_int_equal(o.work.root, 3);
@@ -191,6 +191,38 @@ static void tune_takes_parts(void **state)
 	}
 }
 
+static void people_may_type_the_names_that_they_know(void **state)
+{
+	static const struct {
+		const char *line;
+		enum bench_collective collective;
+		collet_dtype dtype;
+		collet_op op;
+	} rows[] = {
+		{ "all-reduce", BENCH_ALLREDUCE, COLLET_F32, COLLET_SUM },
+		{ "all_reduce --dtype float", BENCH_ALLREDUCE, COLLET_F32, COLLET_SUM },
+		{ "AllReduce --dtype fp32", BENCH_ALLREDUCE, COLLET_F32, COLLET_SUM },
+		{ "bcast --dtype double", BENCH_BROADCAST, COLLET_F64, COLLET_SUM },
+		{ "all_gather --dtype half", BENCH_ALLGATHER, COLLET_F16, COLLET_SUM },
+		{ "reduce-scatter --dtype fp16 --op avg", BENCH_REDUCE_SCATTER, COLLET_F16, COLLET_AVERAGE },
+		{ "reducescatter --dtype bfloat16", BENCH_REDUCE_SCATTER, COLLET_BF16, COLLET_SUM },
+		{ "all_to_all --dtype int", BENCH_ALLTOALL, COLLET_I32, COLLET_SUM },
+		{ "all2all --dtype uint8", BENCH_ALLTOALL, COLLET_U8, COLLET_SUM },
+		{ "send-recv --dtype fp8_e4m3", BENCH_SENDRECV, COLLET_F8E4M3, COLLET_SUM },
+		{ "reduce --dtype int64 --op prod", BENCH_REDUCE, COLLET_I64, COLLET_PRODUCT },
+		{ "tune all-gather", BENCH_ALLGATHER, COLLET_F32, COLLET_SUM },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_options o;
+		char problem[256] = "";
+		if (!parse(rows[i].line, &o, problem))
+			fail_msg("%s: %s", rows[i].line, problem);
+		assert_int_equal(o.work.collective, rows[i].collective);
+		assert_int_equal(o.work.dtype, rows[i].dtype);
+		assert_int_equal(o.work.op, rows[i].op);
+	}
+}
+
 static void nonsense_is_refused_by_its_name(void **state)
 {
 	static const struct {
@@ -199,14 +231,29 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "", "which collective" },
 		{ "compare", "which collective" },
 		{ "explain -n 4", "which collective" },
-		{ "all-reduce", "all-reduce" },
+		{ "alreduce", "'alreduce' is no collective and no command; did you mean allreduce?" },
+		{ "limit", "'limit' is no collective and no command; did you mean limits?" },
+		{ "explian allreduce", "'explian' is no collective and no command; did you mean explain?" },
+		{ "tune limit", "'limit' is no collective; did you mean limits?" },
+		{ "compare limit", "'limit' is no collective; there are allreduce, reduce, " },
+		{ "nonsense", "'nonsense' is no collective and no command; there are allreduce, reduce, " },
 		{ "allreduce broadcast", "broadcast" },
 		{ "list allreduce", "allreduce" },
 		{ "allreduce -n 0", "--ranks 0" },
 		{ "allreduce -n two", "--ranks two" },
 		{ "allreduce -n", "-n" },
-		{ "allreduce --dtype float", "float" },
-		{ "allreduce --op plus", "plus" },
+		{ "allreduce --dtype f33", "--dtype f33: there is no such type; did you mean f32?" },
+		{ "allreduce --dtype flaot", "--dtype flaot: there is no such type; did you mean float?" },
+		{ "bacst", "'bacst' is no collective and no command; did you mean bcast?" },
+		{ "allreduce --dtype complex", "--dtype complex: there is no such type; there are i8, u8, i32, " },
+		{ "allreduce --op plus", "--op plus: there is no such operation; there are sum, product, min, " },
+		{ "allreduce --op produkt", "--op produkt: there is no such operation; did you mean product?" },
+		{ "allreduce --algorithm rign",
+			"--algorithm rign: allreduce has no such algorithm; did you mean ring?" },
+		{ "barrier --algorithm ring",
+			"--algorithm ring: barrier has no such algorithm; there are direct, dissemination, " },
+		{ "compare barrier,alltoall --algorithm ring", "none of these collectives has this algorithm" },
+		{ "sendrecv --algorithm ring", "--algorithm ring: sendrecv has no algorithms to choose from" },
 		{ "allreduce --op xor", "xor" },
 		{ "allreduce --op premul_sum --dtype i32", "premul_sum" },
 		{ "allreduce --op user", "user" },
@@ -218,6 +265,7 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "allreduce --iters 0", "--iters 0" },
 		{ "allreduce --buffers stack", "stack" },
 		{ "allreduce --fast", "--fast" },
+		{ "allreduce --size 4:8:x2 --dtyp f32 --itres 3", "--itres: unknown option; did you mean --iters?" },
 		{ "allreduce --device gpu", "--device gpu: expected cpu or cuda" },
 		{ "compare allreduce --device cuda", "--device is for a collective, explain, limits and tune" },
 		{ "allreduce --device cuda --buffers huge", "--buffers huge" },
@@ -267,6 +315,7 @@ int main(void)
 		cmocka_unit_test(every_option_is_read),
 		cmocka_unit_test(commands_are_words),
 		cmocka_unit_test(tune_takes_parts),
+		cmocka_unit_test(people_may_type_the_names_that_they_know),
 		cmocka_unit_test(nonsense_is_refused_by_its_name),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
