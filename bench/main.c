@@ -123,7 +123,7 @@ int main(int argc, char **argv)
 	case BENCH_COMMAND_TRAINING: status = bench_training(&options); break;
 	case BENCH_COMMAND_DRIVER: status = bench_collet_driver(&options); break;
 	case BENCH_COMMAND_TUNE: status = tune(&options, typed); break;
-	case BENCH_COMMAND_HELP: bench_options_print_help(); status = 0; break;
+	case BENCH_COMMAND_HELP: bench_options_print_help(options.topic); status = 0; break;
 	case BENCH_COMMAND_VERSION: printf("collet-bench %s\n", collet_version()); status = 0; break;
 	}
 	free(typed);

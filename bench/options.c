@@ -7,6 +7,7 @@
 
 #include <collet/tools.h>
 
+#include "help.h"
 #include "names.h"
 #include "option_table.h"
 
@@ -33,6 +34,7 @@ static const struct {
 	{ "tune", SOME_OR_NONE, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
 	{ "training", NONE, "0", 0, 1 },
 	{ "driver", NONE, "0", 0, 0 },
+	{ "help", SOME_OR_NONE, "0", 0, 0 },
 };
 
 /* The target of the table: options, and what they are derived from once the command is known. */
@@ -111,26 +113,34 @@ static const char *const variants[] = { "default", "tuned", NULL };
 #define CALL(function) .kind = OPTION_CALL, .parse = (function)
 /* The bit of a command in a row's scope. */
 #define ON(command) (1U << BENCH_COMMAND_##command)
+#define CALLS (ON(MEASURE) | ON(OVERLAP) | ON(REQUEST) | ON(WAITING) | ON(COMPARE))
+#define RANKS (CALLS | ON(EXPLAIN) | ON(INIT) | ON(FAULTS) | ON(TUNE) | ON(TRAINING))
 
 static const struct option_row rows[] = {
 	{ "ranks", "N", "how many ranks; without it a launcher's, or one for each core", NUMBER(ranks, 1, 65536),
-		.letter = 'n' },
-	{ "transport", "LIST", "only these, as COLLET_TRANSPORT: shm, tcp, shm,tcp", TEXT(transport) },
-	{ "algorithm", "NAME", "this one instead of the chosen one (collet-bench list)", TEXT(algorithm) },
+		.letter = 'n', .scope = RANKS },
+	{ "transport", "LIST", "only these, as COLLET_TRANSPORT: shm, tcp, shm,tcp", TEXT(transport),
+		.scope = RANKS | ON(LIMITS) | ON(DRIVER) },
+	{ "algorithm", "NAME", "this one instead of the chosen one (collet-bench list)", TEXT(algorithm),
+		.scope = CALLS | ON(EXPLAIN) },
 	{ "pieces", "BYTES", "messages cut into pieces of so many bytes instead of the chosen ones",
-		NUMBER(segment_bytes, 1, UINT32_MAX) },
+		NUMBER(segment_bytes, 1, UINT32_MAX), .scope = CALLS },
 	{ "channels", "N", "over so many channels (sockets of a pair, for tcp), instead of the chosen number",
-		NUMBER(channels, 1, COLLET_CHANNELS_MAX) },
+		NUMBER(channels, 1, COLLET_CHANNELS_MAX), .scope = CALLS },
 	{ "dtype", "NAME", "i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2, or float, double,\n"
-		"half, int and the like (f32)", CALL(parse_dtype) },
-	{ "op", "NAME", "sum product min max average premul_sum and or xor (sum)", CALL(parse_op) },
-	{ "root", "RANK", "(0)", NUMBER(work.root, 0, UINT32_MAX - 1) },
-	{ "sizes", "LIST", "bytes: 4:256M:x4, 4:64:+4, 0,1K,1M (4:256M:x4)", OPTION_TEXT, AT(sizes) },
-	{ "seconds", "S", "of timed calls a size (0.3; compare: a size and repeat, 0.1)", CALL(parse_seconds) },
-	{ "iters", "N", "calls a size, instead of --seconds", NUMBER(mode.iterations, 1, UINT32_MAX) },
-	{ "in-place", NULL, "one buffer for both", FLAG(work.in_place, true) },
+		"half, int and the like (f32)", CALL(parse_dtype), .scope = CALLS | ON(EXPLAIN) },
+	{ "op", "NAME", "sum product min max average premul_sum and or xor (sum)", CALL(parse_op),
+		.scope = CALLS | ON(EXPLAIN) },
+	{ "root", "RANK", "(0)", NUMBER(work.root, 0, UINT32_MAX - 1), .scope = CALLS | ON(EXPLAIN) },
+	{ "sizes", "LIST", "bytes: 4:256M:x4, 4:64:+4, 0,1K,1M (4:256M:x4)", OPTION_TEXT, AT(sizes),
+		.scope = CALLS | ON(EXPLAIN) | ON(LIMITS) | ON(TUNE) },
+	{ "seconds", "S", "of timed calls a size (0.3; compare: a size and repeat, 0.1)", CALL(parse_seconds),
+		.scope = ON(MEASURE) | ON(LIMITS) | ON(REQUEST) | ON(COMPARE) | ON(TUNE) },
+	{ "iters", "N", "calls a size, instead of --seconds", NUMBER(mode.iterations, 1, UINT32_MAX),
+		.scope = ON(MEASURE) | ON(COMPARE) },
+	{ "in-place", NULL, "one buffer for both", FLAG(work.in_place, true), .scope = CALLS },
 	{ "buffers", "KIND", "malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)",
-		CHOICE(mode.buffers, buffer_kinds) },
+		CHOICE(mode.buffers, buffer_kinds), .scope = CALLS },
 	{ "device", "WHERE",
 		"COLLECTIVE, limits, explain, tune: cpu, or cuda (cpu): buffers in the memory of\n"
 		"LOCAL_RANK's GPU, others for each call, and times beside that of a copy within it;\n"
@@ -140,20 +150,23 @@ static const struct option_row rows[] = {
 	{ "stream", NULL,
 		"COLLECTIVE, --device cuda: calls on a CUDA stream, timed by its events; and what a\n"
 		"call takes of the host's time",
-		OPTION_SET, AT(stream), true },
+		OPTION_SET, AT(stream), true, .scope = ON(MEASURE) },
 	{ "graph", NULL, "the same, captured in a graph that is launched again and again", OPTION_SET, AT(graph),
-		true },
+		true, .scope = ON(MEASURE) },
 	{ "threads", NULL, "COLLECTIVE: ranks are threads of one process", FLAG(mode.threads, true),
 		.scope = ON(MEASURE) },
-	{ "cold", NULL, "other buffers for each call, so that no cache holds them", FLAG(mode.cold, true) },
-	{ "sync", NULL, "a barrier before each call, outside the time", FLAG(mode.sync, true) },
+	{ "cold", NULL, "other buffers for each call, so that no cache holds them", FLAG(mode.cold, true),
+		.scope = CALLS },
+	{ "sync", NULL, "a barrier before each call, outside the time", FLAG(mode.sync, true),
+		.scope = ON(MEASURE) | ON(COMPARE) },
 	{ "rewrite", NULL,
 		"COLLECTIVE, compare: time such calls too as a program makes: input written before,\n"
 		"result read after each, outside the time",
 		FLAG(mode.rewrite, true), .scope = ON(MEASURE) | ON(COMPARE) },
-	{ "no-pin", NULL, "do not bind ranks to cores", FLAG(mode.pin, false) },
+	{ "no-pin", NULL, "do not bind ranks to cores", FLAG(mode.pin, false),
+		.scope = RANKS | ON(LIMITS) | ON(DRIVER) },
 	{ "json", "FILE", "a JSON object for each measurement; - for standard output instead of the table",
-		TEXT(json) },
+		TEXT(json), .scope = (RANKS & ~ON(EXPLAIN)) | ON(LIMITS) },
 	{ "with", "LIST", "compare: openmpi, mpich, gloo, impi, openmpi5, mpich5, or a variant: openmpi:ucx\n"
 		"(all that are there)", TEXT(with),
 		.scope = ON(COMPARE) },
@@ -188,6 +201,7 @@ static const struct option_row rows[] = {
 static const char intro[] =
 	"Measures collet's collectives: how long, how fast, and whether the results are right.\n"
 	"\n"
+	"  collet-bench help COMMAND             what a command does, and its options; help allreduce too\n"
 	"  collet-bench COLLECTIVE -n 4          start 4 ranks on this host and measure\n"
 	"  collet-run -n 4 collet-bench COLLECTIVE\n"
 	"                                        the same under a launcher (mpirun and torchrun too)\n"
@@ -213,7 +227,7 @@ static const char intro[] =
 static const char outro[] =
 	"\n"
 	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error;\n"
-	"2 for a command line that makes no sense.\n";
+	"2 for a mistake in the command line.\n";
 
 static const struct option_table table = {
 	.program = "collet-bench",
@@ -224,9 +238,15 @@ static const struct option_table table = {
 	.outro = outro,
 };
 
-void bench_options_print_help(void)
+void bench_options_print_help(enum bench_command_kind topic)
 {
-	option_table_print(&table, stdout);
+	if (topic == BENCH_COMMAND_HELP) {
+		option_table_print(&table, stdout);
+		return;
+	}
+	fputs(bench_help_text(topic), stdout);
+	fputs("\nOptions:\n", stdout);
+	option_table_print_rows(&table, UINT32_C(1) << topic, stdout);
 }
 
 /* Refuses an option that is for other commands. */
@@ -234,8 +254,8 @@ static bool check_scope(const struct option_row *row, enum bench_command_kind co
 {
 	if (row->scope == 0 || (row->scope >> command & 1) != 0)
 		return true;
-	char names[128] = "";
-	for (uint32_t left = row->scope, c = 0; left != 0; left &= ~(1U << c), c++) {
+	char names[160] = "";
+	for (uint32_t left = row->scope & ~ON(DRIVER), c = 0; left != 0; left &= ~(1U << c), c++) {
 		if ((left >> c & 1) == 0)
 			continue;
 		const bool last = left == 1U << c;
@@ -309,13 +329,35 @@ static bool any_combines(uint32_t collectives)
 	return false;
 }
 
+/* BENCH_COMMAND_MEASURE: the word is no command. */
+static enum bench_command_kind find_command(const char *word)
+{
+	for (size_t c = 1; c < sizeof(commands) / sizeof(commands[0]); c++)
+		if (strcmp(word, commands[c].word) == 0)
+			return (enum bench_command_kind)c;
+	return BENCH_COMMAND_MEASURE;
+}
+
+/* The command or collective that help is asked about; without a word, all. */
+static bool take_topic(int count, char **words, struct bench_options *o, char problem[256])
+{
+	o->topic = count > 0 ? find_command(words[0]) : BENCH_COMMAND_HELP;
+	if (count > 1)
+		return option_refuse(problem, "do not know what to do with '%s'", words[1]);
+	if (o->topic == BENCH_COMMAND_DRIVER)
+		o->topic = BENCH_COMMAND_HELP;
+	if (o->topic == BENCH_COMMAND_MEASURE && bench_names_collective(words[0]) == BENCH_COLLECTIVES)
+		return refuse_collective(BENCH_COMMAND_MEASURE, words[0], problem);
+	return true;
+}
+
 /* The command's and the collective's words. */
 static bool take_words(int count, char **words, struct bench_options *o, char problem[256])
 {
-	for (size_t c = 1; count > 0 && c < sizeof(commands) / sizeof(commands[0]); c++)
-		if (strcmp(words[0], commands[c].word) == 0)
-			o->command = (enum bench_command_kind)c;
+	o->command = count > 0 ? find_command(words[0]) : BENCH_COMMAND_MEASURE;
 	const int own = o->command != BENCH_COMMAND_MEASURE;
+	if (o->command == BENCH_COMMAND_HELP)
+		return take_topic(count - own, words + own, o, problem);
 	if (o->command == BENCH_COMMAND_TRAINING) {
 		o->words = words + own;
 		o->word_count = count - own;
@@ -388,6 +430,19 @@ static bool check(const struct bench_options *o, char problem[256])
 	return true;
 }
 
+/* "compare --help" asks about compare. */
+static enum bench_command_kind find_topic(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		const enum bench_command_kind command = find_command(argv[i]);
+		if (command != BENCH_COMMAND_MEASURE && command != BENCH_COMMAND_DRIVER)
+			return command;
+		if (bench_names_collective(argv[i]) != BENCH_COLLECTIVES)
+			return BENCH_COMMAND_MEASURE;
+	}
+	return BENCH_COMMAND_HELP;
+}
+
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256])
 {
 	struct command_line line = {
@@ -400,6 +455,7 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 	if (first < 0)
 		return false;
 	if (o->command == BENCH_COMMAND_HELP || o->command == BENCH_COMMAND_VERSION) {
+		o->topic = find_topic(argc, argv);
 		*options = *o;
 		return true;
 	}

@@ -46,6 +46,7 @@ enum { BENCH_PREDICT_MOST = 16, BENCH_REPEATS_MAX = 1000 };
 
 struct bench_options {
 	enum bench_command_kind command;
+	enum bench_command_kind topic;   /* help: of this command; BENCH_COMMAND_HELP: of all */
 	struct bench_work work;
 	struct bench_sizes sizes;
 	uint32_t ranks;            /* 0: not given */
@@ -76,7 +77,7 @@ struct bench_options {
 /* False: a sentence about what is wrong is in problem. Strings point into argv, whose order may change. */
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256]);
 
-/* Prints what --help shows. */
-void bench_options_print_help(void);
+/* Prints the help of a command; BENCH_COMMAND_HELP: of all. */
+void bench_options_print_help(enum bench_command_kind topic);
 
 #endif

@@ -215,11 +215,18 @@ static void print_row(const struct option_row *row, FILE *file)
 	}
 }
 
+void option_table_print_rows(const struct option_table *table, uint32_t scope, FILE *file)
+{
+	for (size_t i = 0; i < table->count; i++) {
+		const struct option_row *row = &table->rows[i];
+		if (row->help != NULL && (row->scope == 0 || (row->scope & scope) != 0))
+			print_row(row, file);
+	}
+}
+
 void option_table_print(const struct option_table *table, FILE *file)
 {
 	fputs(table->intro, file);
-	for (size_t i = 0; i < table->count; i++)
-		if (table->rows[i].help != NULL)
-			print_row(&table->rows[i], file);
+	option_table_print_rows(table, UINT32_MAX, file);
 	fputs(table->outro, file);
 }

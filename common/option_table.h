@@ -34,7 +34,7 @@ struct option_row {
 	bool (*parse)(void *options, const char *argument, char problem[OPTION_PROBLEM_BYTES]);
 	char letter;    /* the short form; 0: none */
 	bool ends;      /* parsing ends here, as after --help */
-	uint32_t scope; /* the program's own */
+	uint32_t scope; /* the program's own, as bits; 0: the row has none */
 };
 
 #define OPTION_MEMBER(type, member) offsetof(type, member), sizeof(((type *)0)->member)
@@ -56,6 +56,8 @@ int option_table_parse(const struct option_table *table, int argc, char **argv, 
 
 /* Prints intro, one entry a row, and outro. */
 void option_table_print(const struct option_table *table, FILE *file);
+/* Prints the rows that have no scope, or a bit of this one in it. */
+void option_table_print_rows(const struct option_table *table, uint32_t scope, FILE *file);
 
 /* Reads digits from start to end, and at most one letter of units behind them. The first letter multiplies by 1024,
  * the second by 1024^2, the third by 1024^3; the next three likewise. Returns false if it is no such number, or

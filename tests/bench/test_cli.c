@@ -40,6 +40,10 @@ static void every_command_runs(void **state)
 		const char *says;
 	} rows[] = {
 		{ "--help", 0, "collet-bench limits" },
+		{ "help", 0, "collet-bench limits" },
+		{ "help overlap", 0, "Usage: collet-bench overlap COLLECTIVE" },
+		{ "help allreduce", 0, "--in-place" },
+		{ "help explian", 2, "did you mean explain?" },
 		{ "--version", 0, "collet-bench 0." },
 		{ "", 2, "which collective" },
 		{ "allreduce --sizes nonsense", 2, "--sizes nonsense" },

@@ -167,6 +167,31 @@ static void commands_are_words(void **state)
 	}
 }
 
+static void help_has_topics(void **state)
+{
+	static const struct {
+		const char *line;
+		enum bench_command_kind topic;
+	} rows[] = {
+		{ "help", BENCH_COMMAND_HELP },
+		{ "--help", BENCH_COMMAND_HELP },
+		{ "help compare", BENCH_COMMAND_COMPARE },
+		{ "help allreduce", BENCH_COMMAND_MEASURE },
+		{ "help all-reduce", BENCH_COMMAND_MEASURE },
+		{ "help help", BENCH_COMMAND_HELP },
+		{ "compare --help", BENCH_COMMAND_COMPARE },
+		{ "-n 2 allreduce -h", BENCH_COMMAND_MEASURE },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_options o;
+		char problem[256] = "";
+		if (!parse(rows[i].line, &o, problem))
+			fail_msg("%s: %s", rows[i].line, problem);
+		assert_int_equal(o.command, BENCH_COMMAND_HELP);
+		assert_int_equal(o.topic, rows[i].topic);
+	}
+}
+
 static void tune_takes_parts(void **state)
 {
 	static const struct {
@@ -271,7 +296,7 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "allreduce --device cuda --buffers huge", "--buffers huge" },
 		{ "limits --device cuda --transport shm", "--transport" },
 		{ "allreduce --stream", "--stream and --graph are for a collective with --device cuda" },
-		{ "limits --device cuda --graph", "--stream and --graph are for" },
+		{ "limits --device cuda --graph", "--graph is for a collective" },
 		{ "allreduce --device cuda --stream --sync", "--sync: calls on a stream" },
 		{ "limits --threads", "--threads is for a collective" },
 		{ "tune allreduce --rewrite", "--rewrite is for a collective and compare" },
@@ -294,6 +319,12 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "compare allreduce --repeats 0", "--repeats 0" },
 		{ "init --repeats 3", "--repeats" },
 		{ "faults -n 1", "-n 1" },
+		{ "init --dtype f16", "--dtype is for a collective, explain, overlap, request, waiting and compare" },
+		{ "list -n 2", "--ranks is for a collective, explain, init, faults, " },
+		{ "explain allreduce --json -", "--json is for a collective, limits, init, " },
+		{ "help nonsense", "'nonsense' is no collective and no command" },
+		{ "help comparr", "did you mean compare?" },
+		{ "help compare tune", "do not know what to do with 'tune'" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct bench_options o = { .ranks = 77 };
@@ -314,6 +345,7 @@ int main(void)
 		cmocka_unit_test(a_bare_collective_has_the_defaults),
 		cmocka_unit_test(every_option_is_read),
 		cmocka_unit_test(commands_are_words),
+		cmocka_unit_test(help_has_topics),
 		cmocka_unit_test(tune_takes_parts),
 		cmocka_unit_test(people_may_type_the_names_that_they_know),
 		cmocka_unit_test(nonsense_is_refused_by_its_name),

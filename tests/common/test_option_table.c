@@ -43,10 +43,10 @@ static const struct option_row rows[] = {
 	{ "bytes", "B", "how much\nin all", OPTION_NUMBER, AT(bytes), 1, UINT64_MAX, .units = "KMG",
 		.expects = "a size" },
 	{ "rate", "R", "how fast", OPTION_REAL, AT(rate), .high = 1 },
-	{ "seconds", "S", "how long", OPTION_REAL, AT(seconds), .high = 60 },
+	{ "seconds", "S", "how long", OPTION_REAL, AT(seconds), .high = 60, .scope = 5 },
 	{ "file-with-a-long-name", "FILE", "where to", OPTION_TEXT, AT(file) },
 	{ "colour", NULL, "which", OPTION_CHOICE, AT(colour), .choices = colours },
-	{ "pair", "XY", "two of them", .kind = OPTION_CALL, .parse = parse_pair },
+	{ "pair", "XY", "two of them", .kind = OPTION_CALL, .parse = parse_pair, .scope = 2 },
 	{ "stop", NULL, "and no further", OPTION_SET, AT(loud), true, .ends = true },
 };
 
@@ -178,6 +178,21 @@ static void the_help_has_the_rows(void **state)
 	free(text);
 }
 
+static void a_scope_leaves_out_the_rows_of_others(void **state)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *file = open_memstream(&text, &bytes);
+	assert_non_null(file);
+	option_table_print_rows(&table, 4, file);
+	assert_int_equal(fclose(file), 0);
+	assert_non_null(strstr(text, "--count"));
+	assert_non_null(strstr(text, "--seconds"));
+	assert_null(strstr(text, "--pair"));
+	assert_null(strstr(text, "Usage"));
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -185,6 +200,7 @@ int main(void)
 		cmocka_unit_test(the_options_end),
 		cmocka_unit_test(mistakes_are_named),
 		cmocka_unit_test(the_help_has_the_rows),
+		cmocka_unit_test(a_scope_leaves_out_the_rows_of_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
