@@ -109,6 +109,17 @@ const char *bench_buffers_init(struct bench_buffers *b, enum bench_buffer_kind k
 	return NULL;
 }
 
+/* In floating point, as sizes that nobody has would overflow. */
+double bench_buffers_need(
+	const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, bool cold)
+{
+	const double element_bytes = (double)collet_dtype_bytes((collet_dtype)work->dtype);
+	const double send = (double)bench_send_count(work, rank, ranks, count) * element_bytes;
+	const double recv = (double)bench_recv_count(work, rank, ranks, count) * element_bytes;
+	const double slot = !work->in_place ? send + recv : send > recv ? send : recv;
+	return cold ? 2 * (slot + (double)bench_cache_bytes()) : slot;
+}
+
 void bench_buffers_deinit(struct bench_buffers *b)
 {
 	if (b->memory != NULL && (b->kind == BENCH_ALLOC || b->kind == BENCH_DEVICE))

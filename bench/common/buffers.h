@@ -45,6 +45,9 @@ const char *bench_buffers_init(struct bench_buffers *b, enum bench_buffer_kind k
 	const struct bench_allocator *allocator, const struct bench_work *work, uint32_t rank, uint32_t ranks,
 	uint64_t count, bool cold);
 void bench_buffers_deinit(struct bench_buffers *b);
+/* Returns about how many bytes that takes in the host's memory. */
+double bench_buffers_need(
+	const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, bool cold);
 
 static inline void *bench_buffers_send(const struct bench_buffers *b, uint32_t slot)
 {

@@ -8,6 +8,7 @@
 
 #include "comparison_results.h"
 #include "pin.h"
+#include "ranks/host_memory.h"
 #include "sizes.h"
 
 /* --with openmip is a mistake, not a peer that is missing. */
@@ -127,12 +128,46 @@ static bool judge(struct comparison *all)
 	return slower == 0;
 }
 
+/* Returns the most that the ranks of all competitors together need at a size. Each keeps its buffers while others are
+ * measured. */
+static double buffers_need(const struct comparison *all, uint64_t bytes)
+{
+	double most = 0;
+	for (uint32_t c = 0; c < BENCH_COLLECTIVES; c++) {
+		struct bench_work work = all->work;
+		double need = 0;
+		work.collective = c;
+		const uint64_t count = bench_count(&work, all->bootstrap.ranks, bytes);
+		for (uint32_t r = 0; r < all->bootstrap.ranks; r++)
+			need += bench_buffers_need(&work, r, all->bootstrap.ranks, count, all->options->mode.cold);
+		if ((all->options->collectives >> c & 1) != 0 && need > most)
+			most = need;
+	}
+	return most * (double)all->count;
+}
+
+static bool has_memory(const struct comparison *all)
+{
+	const struct bench_sizes *sizes = &all->options->sizes;
+	const double available = bench_memory_available();
+	for (size_t i = 0; i < sizes->count; i++) {
+		const double need = buffers_need(all, sizes->bytes[i]);
+		if (need <= available)
+			continue;
+		bench_memory_complain(sizes->bytes[i], all->bootstrap.ranks * (uint32_t)all->count, need, available);
+		return false;
+	}
+	return true;
+}
+
 static int run(struct comparison *all)
 {
 	const struct bench_options *o = all->options;
 	if (!allocate(all) || !start_all(all))
 		return 1;
 	bench_progress_clear();
+	if (!has_memory(all))
+		return 1;
 	for (uint32_t c = 0; c < BENCH_COLLECTIVES; c++)
 		if ((o->collectives >> c & 1) != 0 && !compare_collective(all, (enum bench_collective)c))
 			return 1;

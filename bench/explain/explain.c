@@ -103,7 +103,7 @@ static int find_tuning(struct question *q)
 	if (q->link != NULL)
 		return 0;
 	fprintf(stderr, "collet-bench: --transport %s: explain takes one of self, shm and tcp\n", q->transport);
-	return 1;
+	return 2;
 }
 
 static void print_range(uint64_t first, uint64_t last)
@@ -191,12 +191,13 @@ int bench_explain(const struct bench_options *options)
 		.transport = options->transport != NULL ? options->transport : "shm",
 	};
 	q.shape.cores = bench_core_count() < q.shape.ranks ? bench_core_count() : q.shape.ranks;
-	if (find_tuning(&q))
-		return 1;
+	int status = find_tuning(&q);
+	if (status != 0)
+		return status;
 	q.algorithms = algorithms(q.shape.collective, &q.algorithm_count);
 	if (q.algorithms == NULL)
 		return complain(q.shape.collective);
-	const int status = print_choices(&q) || print_table(&q);
+	status = print_choices(&q) || print_table(&q);
 	free(q.algorithms);
 	return status;
 }

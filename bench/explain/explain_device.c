@@ -51,8 +51,11 @@ int bench_explain_device(const struct bench_options *options)
 	struct bench_device device;
 	int status = 1;
 	const collet_options comm_options = { .transport = options->transport };
-	if (bench_device_open_for_rank(&device, &comm_options) && bench_session_begin(&session, options) == 0)
-		status = bench_session_end(&session, session.table != NULL ? print_table(&session) : 0);
+	if (bench_device_open_for_rank(&device, &comm_options)) {
+		status = bench_session_begin(&session, options, 1);
+		if (status == 0)
+			status = bench_session_end(&session, session.table != NULL ? print_table(&session) : 0);
+	}
 	bench_device_close(&device);
 	return status;
 }

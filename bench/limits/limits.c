@@ -331,7 +331,7 @@ static int measure_host(struct limits *all)
 	if (!all->any) {
 		fprintf(stderr, "collet-bench: limits --transport %s: there are limits of shm, tcp and verbs\n",
 			all->options->transport);
-		status = 1;
+		status = 2;
 	}
 	return status;
 }

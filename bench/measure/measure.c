@@ -8,6 +8,7 @@
 
 #include "collet_library.h"
 #include "pin.h"
+#include "preflight.h"
 #include "ranks/device.h"
 #include "report/output.h"
 #include "stream_calls.h"
@@ -287,10 +288,9 @@ static int begin_device(struct session *s)
 static int measure_sizes(struct session *s)
 {
 	const struct bench_options *o = s->options;
-	if (o->work.root >= s->collet.library.size) {
-		fprintf(stderr, "collet-bench: --root %u: there are %u ranks\n", o->work.root, s->collet.library.size);
-		return 1;
-	}
+	const int unfit = bench_preflight(&s->collet, o, 1);
+	if (unfit != 0)
+		return unfit;
 	const uint64_t mine[1] = { bench_is_pinned() };
 	uint64_t all[1];
 	if (agree(s, mine, all, 1, COLLET_MIN))

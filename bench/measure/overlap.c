@@ -205,8 +205,9 @@ int bench_overlap(const struct bench_options *options)
 	if (s == NULL)
 		return 1;
 	setenv("COLLET_PROGRESS_THREAD", "1", 1);
-	const int status =
-		bench_session_begin(&s->base, options) || bench_session_end(&s->base, measure_sizes(s));
+	int status = bench_session_begin(&s->base, options, 1);
+	if (status == 0)
+		status = bench_session_end(&s->base, measure_sizes(s));
 	free(s);
 	return status;
 }

@@ -206,8 +206,10 @@ int bench_request(const struct bench_options *options)
 		s.times[form] = (struct bench_samples){ .ns = ns[form], .capacity = BENCH_REPEATS_MAX };
 		s.ratios[form] = (struct bench_samples){ .ns = ns[FORMS + form], .capacity = BENCH_REPEATS_MAX };
 	}
-	const int status = s.runs == NULL || s.requests == NULL || bench_session_begin(&s.base, options) ||
-		bench_session_end(&s.base, measure_sizes(&s));
+	const bool has_memory = s.runs != NULL && s.requests != NULL;
+	int status = has_memory ? bench_session_begin(&s.base, options, options->in_flight) : 1;
+	if (status == 0)
+		status = bench_session_end(&s.base, measure_sizes(&s));
 	free(s.runs);
 	free(s.requests);
 	return status;

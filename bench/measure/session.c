@@ -1,5 +1,7 @@
 #include "session.h"
 
+#include "preflight.h"
+
 int bench_session_complain(const char *what)
 {
 	bench_progress_clear();
@@ -7,19 +9,21 @@ int bench_session_complain(const char *what)
 	return 1;
 }
 
-int bench_session_begin(struct bench_session *session, const struct bench_options *options)
+int bench_session_begin(struct bench_session *session, const struct bench_options *options, uint32_t sets)
 {
 	bool failed = false;
 	session->options = options;
 	if (collet_library_init(&session->collet, options->transport) != COLLET_OK)
 		return bench_session_complain("creating the communicator");
-	if (session->collet.library.rank == 0) {
+	int status = bench_preflight(&session->collet, options, sets);
+	if (status == 0 && session->collet.library.rank == 0) {
 		session->json = bench_json_open(options->json, &failed);
 		session->table = session->json == stdout ? NULL : stdout;
+		status = failed;
 	}
-	if (failed)
+	if (status != 0)
 		collet_library_deinit(&session->collet);
-	return failed;
+	return status;
 }
 
 int bench_session_end(struct bench_session *session, int status)

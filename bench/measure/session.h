@@ -13,9 +13,10 @@ struct bench_session {
 	FILE *table, *json;             /* on rank 0; NULL: not wanted */
 };
 
-/* Creates the communicator and opens the outputs that options ask for. Call bench_session_end() after it, unless it
- * returns 1: the reason has been printed, and nothing is left to end. */
-int bench_session_begin(struct bench_session *session, const struct bench_options *options);
+/* Creates the communicator, checks what bench_preflight() checks, and opens the outputs that options ask for. sets: how
+ * many sets of buffers a rank has at once. Call bench_session_end() after it, unless it returns an exit status: the
+ * reason has been printed, and nothing is left to end. */
+int bench_session_begin(struct bench_session *session, const struct bench_options *options, uint32_t sets);
 /* Returns the exit status: status, or 1 if the results could not be written. */
 int bench_session_end(struct bench_session *session, int status);
 

@@ -84,7 +84,7 @@ static int measure_sizes(struct session *s)
 	const struct bench_options *o = s->base.options;
 	if (s->base.collet.library.size < 2) {
 		fprintf(stderr, "collet-bench: waiting needs two ranks or more\n");
-		return 1;
+		return 2;
 	}
 	s->worst = (struct bench_samples){ .ns = calloc(o->repeats, sizeof(int64_t)), .capacity = o->repeats };
 	if (s->worst.ns == NULL)
@@ -99,5 +99,6 @@ static int measure_sizes(struct session *s)
 int bench_waiting(const struct bench_options *options)
 {
 	struct session s = { 0 };
-	return bench_session_begin(&s.base, options) || bench_session_end(&s.base, measure_sizes(&s));
+	const int status = bench_session_begin(&s.base, options, 1);
+	return status != 0 ? status : bench_session_end(&s.base, measure_sizes(&s));
 }

@@ -1,0 +1,12 @@
+/* Checks what only the ranks together can tell, before anything is measured. */
+#ifndef BENCH_PREFLIGHT_H
+#define BENCH_PREFLIGHT_H
+
+#include "collet_library.h"
+#include "options.h"
+
+/* Checks the root, and that each host has memory for the largest size; a rank has so many sets of buffers at once. All
+ * ranks call it. Returns the same exit status on all, 0 to go on. One rank prints what is wrong. */
+int bench_preflight(struct collet_library *collet, const struct bench_options *options, uint32_t sets);
+
+#endif
