@@ -137,8 +137,10 @@ const void *collet_library_plan(
 	collet->how.segment_bytes = collet->segment_bytes;
 	collet->how.channels = collet->channels;
 	collet->how.stream = collet->stream;
-	if (collet_comm_plan(collet->comm, collective, count, (collet_dtype)work->dtype, (collet_op)work->op,
-		    work->root, collet->how.algorithm, &collet->plan) != COLLET_OK)
+	const collet_status status = collet_comm_plan(collet->comm, collective, count, (collet_dtype)work->dtype,
+		(collet_op)work->op, work->root, collet->how.algorithm, &collet->plan);
+	collet->refused = named && status != COLLET_OK;
+	if (status != COLLET_OK)
 		collet->plan = (collet_plan){ .algorithm = collet->how.algorithm, .predicted_ns = -1 };
 	if (collet->segment_bytes > 0)
 		collet->plan.segment_bytes = collet->segment_bytes;

@@ -242,6 +242,9 @@ static int measure_size(struct session *s, uint64_t bytes)
 	s->collet.segment_bytes = o->segment_bytes;
 	s->collet.channels = o->channels;
 	const void *how = collet_library_plan(&s->collet, &o->work, count, o->algorithm);
+	const int refused = bench_preflight_algorithm(&s->collet, o->algorithm, bytes);
+	if (refused != 0)
+		return refused;
 	/* On a GPU always cold: what its cache holds between two calls of a bench is nobody's else. */
 	const char *problem = bench_run_init(&run, library, &o->work, count,
 		o->mode.device ? BENCH_DEVICE : o->mode.buffers, o->mode.cold || o->mode.device, how);
@@ -298,9 +301,11 @@ static int measure_sizes(struct session *s)
 	s->pinned = all[0] != 0;
 	const size_t sizes =
 		bench_collective_takes_bytes((enum bench_collective)o->work.collective) ? o->sizes.count : 1;
-	for (size_t i = 0; i < sizes; i++)
-		if (measure_size(s, o->sizes.bytes[i]))
-			return 1;
+	int status = 0;
+	for (size_t i = 0; i < sizes && status == 0; i++)
+		status = measure_size(s, o->sizes.bytes[i]);
+	if (status != 0)
+		return status;
 	if (s->wrong > 0 && s->collet.library.rank == 0)
 		fprintf(stderr, "collet-bench: %llu wrong elements\n", (unsigned long long)s->wrong);
 	return s->wrong > 0;

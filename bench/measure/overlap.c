@@ -161,8 +161,9 @@ static int measure_size(struct session *s, uint64_t bytes, struct bench_samples 
 {
 	struct bench_run run;
 	struct outcome outcome;
-	if (bench_session_prepare(&s->base, &run, bytes))
-		return 1;
+	const int unfit = bench_session_prepare(&s->base, &run, bytes);
+	if (unfit != 0)
+		return unfit;
 	for (enum step step = CALL; step < STEPS; step++)
 		samples[step].count = 0;
 	const int failed = run_rounds(s, &run, samples);

@@ -2,6 +2,7 @@
 
 #include "ranks/host_memory.h"
 #include "report/output.h"
+#include "sizes.h"
 
 static uint64_t largest(const struct bench_sizes *sizes)
 {
@@ -48,4 +49,16 @@ int bench_preflight(struct collet_library *collet, const struct bench_options *o
 	}
 	const bool sized = bench_collective_takes_bytes((enum bench_collective)options->work.collective);
 	return sized && !options->mode.device ? check_memory(collet, options, sets) : 0;
+}
+
+int bench_preflight_algorithm(const struct collet_library *collet, const char *algorithm, uint64_t bytes)
+{
+	char text[24];
+	if (!collet->refused)
+		return 0;
+	bench_progress_clear();
+	if (collet->library.rank == 0)
+		fprintf(stderr, "collet-bench: %s: --algorithm %s: %s\n", bench_bytes_text(bytes, text), algorithm,
+			collet_last_error());
+	return 2;
 }

@@ -9,4 +9,8 @@
  * ranks call it. Returns the same exit status on all, 0 to go on. One rank prints what is wrong. */
 int bench_preflight(struct collet_library *collet, const struct bench_options *options, uint32_t sets);
 
+/* Returns 0 if the named algorithm can do the work that collet_library_plan() has just planned. Else rank 0 prints why
+ * not, and all ranks get the exit status of a mistake of usage. */
+int bench_preflight_algorithm(const struct collet_library *collet, const char *algorithm, uint64_t bytes);
+
 #endif

@@ -42,6 +42,9 @@ int bench_session_prepare(struct bench_session *session, struct bench_run *run, 
 	session->collet.segment_bytes = o->segment_bytes;
 	session->collet.channels = o->channels;
 	const void *how = collet_library_plan(&session->collet, &o->work, count, o->algorithm);
+	const int refused = bench_preflight_algorithm(&session->collet, o->algorithm, bytes);
+	if (refused != 0)
+		return refused;
 	const char *problem = bench_run_init(run, library, &o->work, count, o->mode.buffers, o->mode.cold, how);
 	if (problem != NULL)
 		fprintf(stderr, "collet-bench: %llu bytes: %s\n", (unsigned long long)bytes, problem);

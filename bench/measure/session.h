@@ -23,8 +23,8 @@ int bench_session_end(struct bench_session *session, int status);
 /* Prints what failed, with the library's sentence. Returns 1. */
 int bench_session_complain(const char *what);
 
-/* Prepares a size: its buffers, collet.plan and collet.how. Call bench_run_deinit() after it, unless it returns 1:
- * the reason has been printed, and nothing is left to free. */
+/* Prepares a size: its buffers, collet.plan and collet.how. Call bench_run_deinit() after it, unless it returns an exit
+ * status: the reason has been printed, and nothing is left to free. */
 int bench_session_prepare(struct bench_session *session, struct bench_run *run, uint64_t bytes);
 
 /* Begins an object of json: collective, transport, ranks, bytes. The caller goes on with a comma. */

@@ -66,9 +66,9 @@ static void print(const struct session *s, const struct bench_run *run, double m
 static int measure_size(struct session *s, uint64_t bytes)
 {
 	struct bench_run run;
-	int failed = 0;
-	if (bench_session_prepare(&s->base, &run, bytes))
-		return 1;
+	int failed = bench_session_prepare(&s->base, &run, bytes);
+	if (failed)
+		return failed;
 	s->worst.count = 0;
 	for (uint32_t round = 0; round < s->base.options->repeats && !failed; round++)
 		failed = run_round(s, &run, round);

@@ -64,6 +64,8 @@ static void every_command_runs(void **state)
 		{ "alltoall -n 3 --sizes 4096 --iters 5", 0, "4092          341" },
 		{ "sendrecv -n 3 --sizes 4096 --iters 5", 0, "4096         1024" },
 		{ "allreduce -n 2 --sizes 4 --iters 5 --algorithm no_such_algorithm", 2, "no_such_algorithm" },
+		{ "allreduce -n 2 --sizes 4 --iters 5 --algorithm ring", 2, "collet-bench: 4: --algorithm ring: " },
+		{ "request allreduce -n 2 --sizes 4 --algorithm ring", 2, "collet-bench: 4: --algorithm ring: " },
 		{ "allreduce -n 2 --sizes 4 --iters 5 --json /nowhere/at/all", 1, "/nowhere/at/all" },
 		{ "limits --sizes 1M --seconds 0.01", 0, "a flag in shared memory" },
 		{ "limits --transport tcp --sizes 1M --seconds 0.01", 0, "loopback TCP, spinning" },
