@@ -16,6 +16,7 @@
 #include <collet/collet.h>
 
 #include "loop.h"
+#include "ranks/first_failure.h"
 #include "ranks/process.h"
 #include "report/output.h"
 
@@ -26,6 +27,8 @@ struct report {
 	 * connections to all ranks. */
 	int64_t own_before_kb, own_after_kb, connected_kb;
 	_Atomic uint32_t phase;                /* enum phase; released after what belongs to it is written */
+	/* Of a rank that failed, written before it exits: when, and why. */
+	int64_t gave_up_ns;
 	char problem[512];
 };
 
@@ -74,6 +77,7 @@ static collet_status connect_all(collet_comm *comm, uint32_t rank, uint32_t rank
 
 static void give_up(struct report *report)
 {
+	report->gave_up_ns = bench_clock_ns();
 	snprintf(report->problem, sizeof(report->problem), "%s", collet_last_error());
 	_exit(1);
 }
@@ -135,11 +139,6 @@ static int summarise(const struct bench_options *o, struct report *reports, int6
 {
 	int64_t last_ns = 0, sum_kb = 0, most_kb = 0, connected_kb = 0;
 	for (uint32_t r = 0; r < o->ranks; r++) {
-		if (atomic_load_explicit(&reports[r].phase, memory_order_acquire) != DONE) {
-			fprintf(stderr, "collet-bench: rank %u: %s\n", r,
-				reports[r].problem[0] != '\0' ? reports[r].problem : "it ended early");
-			return 1;
-		}
 		const int64_t kb = reports[r].own_after_kb - reports[r].own_before_kb;
 		last_ns = reports[r].created_ns > last_ns ? reports[r].created_ns : last_ns;
 		most_kb = kb > most_kb ? kb : most_kb;
@@ -170,26 +169,73 @@ static bool all_reached(struct report *reports, uint32_t ranks, enum phase phase
 	return true;
 }
 
+/* Reaped ranks have pid 0. */
 static void kill_ranks(const pid_t *pids, uint32_t ranks)
 {
 	for (uint32_t r = 0; r < ranks; r++)
-		kill(pids[r], SIGKILL);
+		if (pids[r] > 0)
+			kill(pids[r], SIGKILL);
 }
 
-/* Waits until all ranks have reached a phase. If one has ended early, the others get a second to notice before they
- * are killed. */
-static void wait_for(struct report *reports, const pid_t *pids, uint32_t ranks, enum phase phase)
+/* Reaps the ranks that have ended. Returns how many of all are left. */
+static uint32_t reap(pid_t *pids, struct bench_end *ends, uint32_t ranks)
 {
-	static const struct timespec moment = { .tv_nsec = 2000000 }, second = { .tv_sec = 1 };
-	siginfo_t ended = { 0 };
+	uint32_t left = 0;
+	for (uint32_t r = 0; r < ranks; r++) {
+		if (pids[r] > 0 && waitpid(pids[r], &ends[r].wait_status, WNOHANG) == pids[r]) {
+			ends[r].has_ended = true;
+			pids[r] = 0;
+		}
+		left += pids[r] > 0;
+	}
+	return left;
+}
+
+/* "rank 1 on node: rank 2 on node: ..." is what rank 2 told rank 1. */
+static bool is_told(const char *problem)
+{
+	uint32_t self, other;
+	return sscanf(problem, "rank %u on %*[^:]: rank %u on ", &self, &other) == 2 && self != other;
+}
+
+/* Says which rank failed first, and how. */
+static void blame(const struct report *reports, struct bench_end *ends, uint32_t ranks)
+{
+	for (uint32_t r = 0; r < ranks; r++) {
+		ends[r].gave_up_ns = ends[r].has_ended ? reports[r].gave_up_ns : 0;
+		ends[r].is_told = ends[r].has_ended && is_told(reports[r].problem);
+	}
+	const uint32_t first = bench_first_failure(ends, ranks);
+	if (first == ranks)
+		fputs("collet-bench: init: a rank ended early\n", stderr);
+	else if (WIFSIGNALED(ends[first].wait_status))
+		fprintf(stderr, "collet-bench: rank %u was killed by signal %d (%s)\n", first,
+			WTERMSIG(ends[first].wait_status), strsignal(WTERMSIG(ends[first].wait_status)));
+	else if (ends[first].gave_up_ns == 0)
+		fprintf(stderr, "collet-bench: rank %u ended early, with exit status %d\n", first,
+			WEXITSTATUS(ends[first].wait_status));
+	else
+		fprintf(stderr, "collet-bench: rank %u: %s\n", first, reports[first].problem);
+}
+
+/* Waits until all ranks have reached a phase. If one ends early, the others get a second to notice before they are
+ * killed. Returns false then, after saying which rank was the first to fail. */
+static bool wait_for(struct report *reports, pid_t *pids, struct bench_end *ends, uint32_t ranks, enum phase phase)
+{
+	static const struct timespec moment = { .tv_nsec = 2000000 };
+	const int64_t second_ns = 1000000000;
 	while (!all_reached(reports, ranks, phase)) {
-		if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0) {
-			nanosleep(&second, NULL);
+		if (reap(pids, ends, ranks) < ranks) {
+			const int64_t end_ns = bench_clock_ns() + second_ns;
+			while (reap(pids, ends, ranks) > 0 && bench_clock_ns() < end_ns)
+				nanosleep(&moment, NULL);
 			kill_ranks(pids, ranks);
-			return;
+			blame(reports, ends, ranks);
+			return false;
 		}
 		nanosleep(&moment, NULL);
 	}
+	return true;
 }
 
 static bool make_gates(int gates[GATES][2])
@@ -219,7 +265,23 @@ static uint32_t fork_ranks(const struct bench_options *o, const char *job, int g
 	return o->ranks;
 }
 
-static int run_ranks(const struct bench_options *o, struct report *reports, pid_t *pids)
+/* Opens one gate after the other. Returns false if a rank failed. */
+static bool pass_gates(const struct bench_options *o, int gates[GATES][2], struct report *reports, pid_t *pids,
+	struct bench_end *ends, int64_t *opened_ns)
+{
+	static const enum phase phases[] = { [GATE_WEIGH] = WEIGHED, [GATE_CREATE] = CREATED, [GATE_CONNECT] = DONE };
+	for (enum gate gate = GATE_WEIGH; gate < GATE_END; gate++) {
+		if (gate == GATE_CREATE)
+			*opened_ns = bench_clock_ns();
+		close(gates[gate][1]);
+		if (!wait_for(reports, pids, ends, o->ranks, phases[gate]))
+			return false;
+	}
+	close(gates[GATE_END][1]);
+	return true;
+}
+
+static int run_ranks(const struct bench_options *o, struct report *reports, pid_t *pids, struct bench_end *ends)
 {
 	char job[64];
 	int gates[GATES][2];
@@ -228,22 +290,16 @@ static int run_ranks(const struct bench_options *o, struct report *reports, pid_
 	if (!make_gates(gates))
 		return 1;   /* the process ends: pipes made so far end with it */
 	const uint32_t started = fork_ranks(o, job, gates, reports, pids);
-	const bool complete = started == o->ranks;
+	bool complete = started == o->ranks;
 	if (complete) {
-		close(gates[GATE_WEIGH][1]);
-		wait_for(reports, pids, o->ranks, WEIGHED);
-		opened_ns = bench_clock_ns();
-		close(gates[GATE_CREATE][1]);
-		wait_for(reports, pids, o->ranks, CREATED);
-		close(gates[GATE_CONNECT][1]);
-		wait_for(reports, pids, o->ranks, DONE);
-		close(gates[GATE_END][1]);
+		complete = pass_gates(o, gates, reports, pids, ends, &opened_ns);
 	} else {
 		fprintf(stderr, "collet-bench: cannot start rank %u: %s\n", started, strerror(errno));
 		kill_ranks(pids, started);
 	}
 	for (uint32_t r = 0; r < started; r++)
-		waitpid(pids[r], NULL, 0);
+		if (pids[r] > 0)
+			waitpid(pids[r], NULL, 0);
 	return !complete || summarise(o, reports, opened_ns);
 }
 
@@ -255,9 +311,11 @@ int bench_init(const struct bench_options *options)
 	struct report *reports =
 		mmap(NULL, o.ranks * sizeof(*reports), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t *pids = calloc(o.ranks, sizeof(*pids));
+	struct bench_end *ends = calloc(o.ranks, sizeof(*ends));
 	int status = 1;
-	if (reports != MAP_FAILED && pids != NULL)
-		status = run_ranks(&o, reports, pids);
+	if (reports != MAP_FAILED && pids != NULL && ends != NULL)
+		status = run_ranks(&o, reports, pids, ends);
+	free(ends);
 	free(pids);
 	if (reports != MAP_FAILED)
 		munmap(reports, o.ranks * sizeof(*reports));

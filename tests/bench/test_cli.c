@@ -258,6 +258,15 @@ static void a_launchers_ranks_are_joined(void **state)
 	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
 }
 
+static void init_blames_the_rank_that_failed(void **state)
+{
+	static struct outcome outcome;
+	run(&outcome, "export COLLET_FAULTY=fail=1,rank=2; timeout 60 \"$COLLET_BENCH\"",
+		"init -n 3 --transport faulty:shm", "");
+	if (outcome.status != 1 || strstr(outcome.text, "collet-bench: rank 2: ") == NULL)
+		fail_msg("status %d: %s", outcome.status, outcome.text);
+}
+
 /* For tunings: a folder of the tests' own, and no tuning of the user's. */
 static int make_folder(void **state)
 {
@@ -288,6 +297,7 @@ int main(void)
 		cmocka_unit_test(each_peer_is_compared_with),
 		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
 		cmocka_unit_test(a_launchers_ranks_are_joined),
+		cmocka_unit_test(init_blames_the_rank_that_failed),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
