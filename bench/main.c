@@ -21,6 +21,7 @@
 #include "pin.h"
 #include "ranks/process.h"
 #include "ranks/threads.h"
+#include "report/plot.h"
 #include "training/training.h"
 #include "tune/tune.h"
 #include "tune/tune_device.h"
@@ -100,6 +101,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "collet-bench: %s\n", problem);
 		free(typed);
 		return status;
+	}
+	if (options.plot != NULL && !bench_plot_is_possible(options.plot)) {
+		free(typed);
+		return 1;
 	}
 	if (!options.mode.pin)
 		setenv(BENCH_NO_PIN_VARIABLE, "1", 1);

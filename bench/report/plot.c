@@ -87,6 +87,17 @@ static void put_script(FILE *out, const struct bench_plot *plot)
 	fputs("unset multiplot\n", out);
 }
 
+bool bench_plot_is_possible(const char *path)
+{
+	if (gnuplot_found())
+		return true;
+	fprintf(stderr,
+		"collet-bench: --plot %s: gnuplot is not installed; install it by scripts/install-deps plot, or leave "
+		"--plot away\n",
+		path);
+	return false;
+}
+
 bool bench_plot(const struct bench_plot *plot)
 {
 	size_t all = 0;
@@ -104,6 +115,6 @@ bool bench_plot(const struct bench_plot *plot)
 	put_script(gnuplot.script, plot);
 	if (gnuplot_close(&gnuplot))
 		return true;
-	fprintf(stderr, "collet-bench: --plot %s: gnuplot failed (is it installed?)\n", plot->path);
+	fprintf(stderr, "collet-bench: --plot %s: gnuplot failed\n", plot->path);
 	return false;
 }

@@ -30,6 +30,9 @@ struct bench_plot {
 	size_t level_count;
 };
 
+/* Returns true if a plot can be drawn. Else it prints what is missing, and how to install it. For before measuring. */
+bool bench_plot_is_possible(const char *path);
+
 /* Writes an SVG. Returns false after printing the reason. */
 bool bench_plot(const struct bench_plot *plot);
 

@@ -130,6 +130,6 @@ bool training_draw(const char *path, const char *title, const struct training_ro
 	fputs("unset multiplot\n", gnuplot.script);
 	if (gnuplot_close(&gnuplot))
 		return true;
-	fprintf(stderr, "collet-bench: --plot %s: gnuplot failed (is it installed?)\n", path);
+	fprintf(stderr, "collet-bench: --plot %s: gnuplot failed\n", path);
 	return false;
 }

@@ -258,6 +258,18 @@ static void a_launchers_ranks_are_joined(void **state)
 	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
 }
 
+static void a_plot_without_gnuplot_is_refused_before_measuring(void **state)
+{
+	static const char *const rows[] = { "compare allreduce -n 2 --plot p.svg", "training -n 2 --plot p.svg" };
+	static struct outcome outcome;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		run(&outcome, "timeout 60 env PATH=/nowhere \"$COLLET_BENCH\"", rows[i], "");
+		assert_int_equal(outcome.status, 1);
+		assert_string_equal(outcome.text, "collet-bench: --plot p.svg: gnuplot is not installed; install it by "
+			"scripts/install-deps plot, or leave --plot away\n");
+	}
+}
+
 static void init_blames_the_rank_that_failed(void **state)
 {
 	static struct outcome outcome;
@@ -297,6 +309,7 @@ int main(void)
 		cmocka_unit_test(each_peer_is_compared_with),
 		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
 		cmocka_unit_test(a_launchers_ranks_are_joined),
+		cmocka_unit_test(a_plot_without_gnuplot_is_refused_before_measuring),
 		cmocka_unit_test(init_blames_the_rank_that_failed),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
