@@ -10,6 +10,7 @@
 
 #include "pin.h"
 #include "report/output.h"
+#include "report/wrap.h"
 
 static int complain(const char *what)
 {
@@ -38,10 +39,12 @@ static int list_algorithms(void)
 	if (rows == NULL)
 		return complain("the algorithms");
 	printf("%-15s %-18s %s\n", "collective", "algorithm", "");
-	for (size_t i = 0; i < count; i++)
-		printf("%-15s %-18s %s\n",
-			i > 0 && strcmp(rows[i].collective, rows[i - 1].collective) == 0 ? "" : rows[i].collective,
-			rows[i].name, rows[i].summary);
+	for (size_t i = 0; i < count; i++) {
+		const bool is_same = i > 0 && strcmp(rows[i].collective, rows[i - 1].collective) == 0;
+		const int column = printf("%-15s %-18s ", is_same ? "" : rows[i].collective, rows[i].name);
+		bench_wrap(stdout, column, column, rows[i].summary);
+		putchar('\n');
+	}
 	free(rows);
 	return 0;
 }
@@ -53,10 +56,14 @@ static int list_transports(void)
 	if (collet_transport_list(rows, 16, &count) != COLLET_OK)
 		return complain("the transports");
 	printf("\n%-15s\n", "transport");
-	for (size_t i = 0; i < count && i < 16; i++)
-		printf("%-15s %s%s\n", rows[i].name, rows[i].summary,
-			rows[i].is_module ? rows[i].built ? " (a module, found)" : " (a module, not found)"
-			: rows[i].built ? "" : " (not in this build)");
+	for (size_t i = 0; i < count && i < 16; i++) {
+		const int column = printf("%-15s ", rows[i].name);
+		const int at = bench_wrap(stdout, column, column, rows[i].summary);
+		bench_wrap(stdout, column, at,
+			rows[i].is_module ? rows[i].built ? "(a module, found)" : "(a module, not found)"
+			: rows[i].built ? "" : "(not in this build)");
+		putchar('\n');
+	}
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "report/wrap.h"
 #include "work.h"
 
 /* ---- Open MPI: MCA parameters, which mpirun takes from its environment ---------------------------------------- */
@@ -285,11 +286,14 @@ void bench_peer_list(FILE *out)
 		const struct peer_variant *variant = &bench_peer_variants[v];
 		if (variant->transport == NULL)
 			continue;   /* each library's own choice: nothing is set */
-		fprintf(out, "%-27s %-4s", bench_peer_variant_name(variant, name), variant->transport);
+		const int column =
+			fprintf(out, "%-27s %-4s ", bench_peer_variant_name(variant, name), variant->transport);
+		int at = column;
 		for (size_t i = 0; i < PEER_SETTINGS_MAX && variant->settings[i] != NULL; i++)
-			fprintf(out, " %s", variant->settings[i]);
-		fputs(variant->oversubscribed_only ? " (where ranks outnumber cores)\n"
-			: variant->own_memory_only ? " (with --buffers alloc: MPI_Alloc_mem)\n" : "\n", out);
+			at = bench_wrap(out, column, at, variant->settings[i]);
+		bench_wrap(out, column, at, variant->oversubscribed_only ? "(where ranks outnumber cores)"
+			: variant->own_memory_only ? "(with --buffers alloc: MPI_Alloc_mem)" : "");
+		putc('\n', out);
 	}
 }
 

@@ -258,6 +258,17 @@ static void a_launchers_ranks_are_joined(void **state)
 	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
 }
 
+static void the_list_fits_into_100_columns(void **state)
+{
+	static struct outcome outcome;
+	char *rest = outcome.text;
+	bench(&outcome, "list");
+	assert_int_equal(outcome.status, 0);
+	for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+		if (strlen(line) > 100)
+			fail_msg("more than 100 columns: %s", line);
+}
+
 static void a_plot_without_gnuplot_is_refused_before_measuring(void **state)
 {
 	static const char *const rows[] = { "compare allreduce -n 2 --plot p.svg", "training -n 2 --plot p.svg" };
@@ -309,6 +320,7 @@ int main(void)
 		cmocka_unit_test(each_peer_is_compared_with),
 		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
 		cmocka_unit_test(a_launchers_ranks_are_joined),
+		cmocka_unit_test(the_list_fits_into_100_columns),
 		cmocka_unit_test(a_plot_without_gnuplot_is_refused_before_measuring),
 		cmocka_unit_test(init_blames_the_rank_that_failed),
 	};

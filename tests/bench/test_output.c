@@ -10,6 +10,7 @@
 
 #include "report/output.h"
 #include "report/plot.h"
+#include "report/wrap.h"
 
 static const struct bench_measurement measured = {
 	.library = "collet",
@@ -157,6 +158,35 @@ static void in_a_comparison_it_says_how_it_stands(void **state)
 	free(text);
 }
 
+static void long_lines_are_broken_between_words(void **state)
+{
+	static const char forty[] = "0123456789012345678901234567890123456789";
+	static const struct {
+		int column;
+		const char *first, *second, *printed;
+	} rows[] = {
+		{ 0, "", "", "" },
+		{ 4, "one  two ", "three", "one two three" },
+		{ 60, forty, "", forty },
+		{ 59, forty, "x", "0123456789012345678901234567890123456789\n"
+			"                                                           x" },
+		{ 90, forty, "", forty },
+		{ 10, "0123456789012345678901234567890123456789 b 0123456789012345678901234567890123456789", "c d e",
+			"0123456789012345678901234567890123456789 b 0123456789012345678901234567890123456789 c d e" },
+		{ 12, "0123456789012345678901234567890123456789 b 0123456789012345678901234567890123456789", "c d e",
+			"0123456789012345678901234567890123456789 b 0123456789012345678901234567890123456789 c d\n"
+			"            e" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char text[256] = "";
+		FILE *memory = fmemopen(text, sizeof(text), "w");
+		const int at = bench_wrap(memory, rows[i].column, rows[i].column, rows[i].first);
+		bench_wrap(memory, rows[i].column, at, rows[i].second);
+		fclose(memory);
+		assert_string_equal(text, rows[i].printed);
+	}
+}
+
 static void control_characters_are_escaped(void **state)
 {
 	char text[64] = "";
@@ -220,6 +250,7 @@ int main(void)
 		cmocka_unit_test(rewritten_inputs_have_a_column_and_a_member),
 		cmocka_unit_test(what_is_not_known_is_null),
 		cmocka_unit_test(in_a_comparison_it_says_how_it_stands),
+		cmocka_unit_test(long_lines_are_broken_between_words),
 		cmocka_unit_test(control_characters_are_escaped),
 		cmocka_unit_test(the_table_has_a_row_that_reads_like_nccl_tests),
 		cmocka_unit_test(a_plot_is_an_svg_and_a_quote_in_a_name_is_only_a_quote),
