@@ -79,18 +79,35 @@ static void read_rank(struct bench_load_mark *mark, pid_t pid)
 	closedir(threads);
 }
 
-static double own_cpu_ns(void)
+static double cpu_ns(clockid_t clock)
 {
 	struct timespec now;
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+	clock_gettime(clock, &now);
 	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
 void bench_load_read(struct bench_load_mark *mark, const pid_t *ranks, uint32_t count)
 {
-	*mark = (struct bench_load_mark){ .own_ns = own_cpu_ns(), .loopback_bytes = loopback_bytes() };
+	*mark = (struct bench_load_mark){ .own_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID),
+		.loopback_bytes = loopback_bytes() };
 	for (uint32_t r = 0; r < count; r++)
 		read_rank(mark, ranks[r]);
+	mark->idle_ns = idle_ns();
+	mark->clock_ns = (double)bench_clock_ns();
+}
+
+void bench_load_read_self(struct bench_load_mark *mark)
+{
+	unsigned long long ran, waited, starts;
+	*mark = (struct bench_load_mark){ .own_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) };
+	mark->helpers_ns = mark->own_ns - cpu_ns(CLOCK_THREAD_CPUTIME_ID);
+	FILE *file = fopen("/proc/thread-self/schedstat", "re");
+	if (file != NULL && fscanf(file, "%llu %llu %llu", &ran, &waited, &starts) == 3) {
+		mark->waited_ns = (double)waited;
+		mark->starts = starts;
+	}
+	if (file != NULL)
+		fclose(file);
 	mark->idle_ns = idle_ns();
 	mark->clock_ns = (double)bench_clock_ns();
 }

@@ -15,6 +15,8 @@ struct bench_load_mark {
 
 /* Reads them for the ranks with these process ids; what the kernel does not tell stays 0. */
 void bench_load_read(struct bench_load_mark *mark, const pid_t *ranks, uint32_t count);
+/* Reads them for the calling thread, which is a rank's main thread; own_ns is all of its process. */
+void bench_load_read_self(struct bench_load_mark *mark);
 /* Fills the activity between two marks of the same ranks. */
 struct bench_load bench_load_between(
 	const struct bench_load_mark *before, const struct bench_load_mark *after, bool pinned);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "collet_library.h"
+#include "compare/load.h"
 #include "pin.h"
 #include "preflight.h"
 #include "ranks/device.h"
@@ -27,7 +28,7 @@ struct session {
 	struct bench_stream_calls stream_calls;  /* of a size, with --stream or --graph */
 	double copy_gbs;      /* on rank 0 */
 	uint64_t wrong;       /* elements so far */
-	bool header_done;
+	bool header_done, any_disturbed;
 };
 
 static int complain(const char *what)
@@ -115,6 +116,7 @@ static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
 struct numbers {
 	uint64_t elapsed_ns, p50_ns, p99_ns, rewritten_ns, host_ns;   /* the largest counts */
 	uint64_t cpu_ns, wrong, page_faults, switches;   /* the sum counts */
+	struct bench_load load;   /* while the calls were timed: the host's on this rank, and the sum of the ranks' */
 };
 
 static int run_rewritten(struct session *s, struct bench_run *run, uint64_t iterations, struct numbers *mine)
@@ -127,14 +129,30 @@ static int run_rewritten(struct session *s, struct bench_run *run, uint64_t iter
 	return 0;
 }
 
+/* The timed calls, and what else the machine did meanwhile. Threads share a process: its CPU time is rank 0's. */
+static int run_timed(struct session *s, struct bench_run *run, struct numbers *mine, uint64_t iterations,
+	struct bench_times *times)
+{
+	struct bench_load_mark before, after;
+	bench_load_read_self(&before);
+	if (s->options->mode.sync ? bench_run_synced_batch(run, iterations, times) && complain("timed calls")
+		: run_batch(s, run, iterations, times))
+		return 1;
+	bench_load_read_self(&after);
+	/* A rank that shares its core waits for its neighbour, and not for others. */
+	const bool has_core = s->pinned && s->collet.plan.cores >= s->collet.library.size;
+	mine->load = bench_load_between(&before, &after, has_core);
+	if (s->options->mode.threads && s->collet.library.rank != 0)
+		mine->load.own_ns = 0;
+	return 0;
+}
+
 static int run_size(struct session *s, struct bench_run *run, struct numbers *mine, uint64_t *iterations)
 {
 	struct bench_times times;
 	if (check(s, run, &mine->wrong) || calibrate(s, run, iterations)
-		|| run_batch(s, run, bench_warm_iterations(*iterations), &times))
-		return 1;
-	if (s->options->mode.sync ? bench_run_synced_batch(run, *iterations, &times) && complain("timed calls")
-		: run_batch(s, run, *iterations, &times))
+		|| run_batch(s, run, bench_warm_iterations(*iterations), &times)
+		|| run_timed(s, run, mine, *iterations, &times))
 		return 1;
 	const uint64_t samples = *iterations < SAMPLES ? *iterations : SAMPLES;
 	if (run_samples(s, run, samples))
@@ -158,16 +176,36 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 	return check(s, run, &mine->wrong);
 }
 
+/* The clocks of a process and of its threads are not read at one time, so a difference may be below 0. */
+static uint64_t whole(double ns)
+{
+	return ns > 0 ? (uint64_t)ns : 0;
+}
+
 static int merge(struct session *s, const struct numbers *mine, struct numbers *all)
 {
 	const uint64_t largest[5] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns, mine->rewritten_ns, mine->host_ns },
-		       sums[4] = { mine->cpu_ns, mine->wrong, mine->page_faults, mine->switches };
-	uint64_t all_largest[5], all_sums[4];
-	if (agree(s, largest, all_largest, 5, COLLET_MAX) || agree(s, sums, all_sums, 4, COLLET_SUM))
+		       sums[8] = { mine->cpu_ns, mine->wrong, mine->page_faults, mine->switches,
+			       whole(mine->load.own_ns), whole(mine->load.waited_ns),
+			       whole(mine->load.helpers_ns), mine->load.starts };
+	uint64_t all_largest[5], all_sums[8];
+	if (agree(s, largest, all_largest, 5, COLLET_MAX) || agree(s, sums, all_sums, 8, COLLET_SUM))
 		return complain("collecting the times");
 	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_largest[3], all_largest[4],
-		all_sums[0], all_sums[1], all_sums[2], all_sums[3] };
+		all_sums[0], all_sums[1], all_sums[2], all_sums[3], mine->load };
+	all->load.own_ns = (double)all_sums[4];
+	all->load.waited_ns = (double)all_sums[5];
+	all->load.helpers_ns = (double)all_sums[6];
+	all->load.starts = all_sums[7];
 	return 0;
+}
+
+/* Of several hosts, no rank knows which ranks' CPU time belongs to which host. */
+static enum bench_disturbance judge(const struct session *s, const struct numbers *all)
+{
+	if (!s->collet.library.one_host)
+		return BENCH_NOT_JUDGED;
+	return bench_is_disturbed(&all->load) ? BENCH_DISTURBED : BENCH_UNDISTURBED;
 }
 
 /* Returns the least bytes that a GPU copies: every rank reads its input and writes its result. Ranks that share a
@@ -215,12 +253,14 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 		.predicted_ns = s->collet.plan.predicted_ns,
 		.wrong = all->wrong,
 		.threads = s->options->mode.threads,
+		.disturbance = judge(s, all),
 		.device = device ? &on : NULL,
 	};
 	bench_progress_clear();
 	if (s->table != NULL && !s->header_done)
 		bench_table_header(s->table, &m);
 	s->header_done = true;
+	s->any_disturbed |= m.disturbance == BENCH_DISTURBED;
 	if (s->table != NULL)
 		bench_table_row(s->table, &m);
 	if (s->json != NULL)
@@ -304,6 +344,8 @@ static int measure_sizes(struct session *s)
 	int status = 0;
 	for (size_t i = 0; i < sizes && status == 0; i++)
 		status = measure_size(s, o->sizes.bytes[i]);
+	if (s->any_disturbed && s->table != NULL)
+		bench_table_footnote(s->table);
 	if (status != 0)
 		return status;
 	if (s->wrong > 0 && s->collet.library.rank == 0)

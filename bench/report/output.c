@@ -91,8 +91,13 @@ void bench_table_row(FILE *out, const struct bench_measurement *m)
 		bench_table_number(out, m->device->host_ns / 1e3, 10);
 	if (m->rewritten_ns >= 0)
 		bench_table_number(out, m->rewritten_ns / 1e3, 10);
-	putc('\n', out);
+	fputs(m->disturbance == BENCH_DISTURBED ? " *\n" : "\n", out);
 	fflush(out);
+}
+
+void bench_table_footnote(FILE *out)
+{
+	fputs("# *: other processes used more than 3 % of a core while the calls were timed\n", out);
 }
 
 void bench_json_string(FILE *out, const char *text)
@@ -217,6 +222,8 @@ void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 	number_member(out, "switches_per_op", m->switches);
 	fputs("\"predicted_us\":", out);
 	bench_json_number(out, m->predicted_ns / 1e3);
+	if (m->disturbance != BENCH_NOT_JUDGED)
+		fprintf(out, ",\"disturbed\":%s", m->disturbance == BENCH_DISTURBED ? "true" : "false");
 	if (m->threads)
 		fputs(",\"threads\":true", out);
 	if (m->device != NULL)

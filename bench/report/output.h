@@ -23,6 +23,11 @@ struct bench_measurement {
 	double predicted_ns;
 	uint64_t wrong;            /* elements, of all ranks together */
 	bool threads;              /* ranks are threads of one process */
+	enum bench_disturbance {
+		BENCH_NOT_JUDGED,
+		BENCH_UNDISTURBED,
+		BENCH_DISTURBED    /* other processes used the machine meanwhile */
+	} disturbance;
 	const struct bench_on_device *device;   /* NULL: buffers are in the host's memory */
 	const struct bench_beside *beside;   /* compare's part of it; NULL: it stands alone */
 };
@@ -50,6 +55,8 @@ struct bench_on_device {
 
 void bench_table_header(FILE *out, const struct bench_measurement *first);
 void bench_table_row(FILE *out, const struct bench_measurement *m);
+/* Explains the mark at rows that were disturbed. */
+void bench_table_footnote(FILE *out);
 /* "0.37", "1234": four significant digits or so, right-aligned in width; "-" for a negative one. */
 void bench_table_number(FILE *out, double value, int width);
 

@@ -258,6 +258,25 @@ static void a_launchers_ranks_are_joined(void **state)
 	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
 }
 
+/* A process that never sleeps uses a core, wherever it runs. */
+static void a_row_that_others_disturbed_is_marked(void **state)
+{
+	static const struct {
+		const char *arguments, *says;
+	} rows[] = {
+		{ "allreduce -n 2 --sizes 4 --seconds 0.3", " *\n# *: other processes used more than 3 % of a core" },
+		{ "allreduce -n 2 --sizes 4 --seconds 0.3 --json -", "\"disturbed\":true" },
+		{ "allreduce -n 2 --sizes 4 --seconds 0.3 --threads --json -", "\"disturbed\":true" },
+	};
+	static struct outcome outcome;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		run(&outcome, "while :; do :; done & busy=$!; timeout 60 \"$COLLET_BENCH\"", rows[i].arguments,
+			"; status=$?; kill $busy; exit $status");
+		if (outcome.status != 0 || strstr(outcome.text, rows[i].says) == NULL)
+			fail_msg("collet-bench %s: status %d: %s", rows[i].arguments, outcome.status, outcome.text);
+	}
+}
+
 static void the_list_fits_into_100_columns(void **state)
 {
 	static struct outcome outcome;
@@ -320,6 +339,7 @@ int main(void)
 		cmocka_unit_test(each_peer_is_compared_with),
 		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
 		cmocka_unit_test(a_launchers_ranks_are_joined),
+		cmocka_unit_test(a_row_that_others_disturbed_is_marked),
 		cmocka_unit_test(the_list_fits_into_100_columns),
 		cmocka_unit_test(a_plot_without_gnuplot_is_refused_before_measuring),
 		cmocka_unit_test(init_blames_the_rank_that_failed),

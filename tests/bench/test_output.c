@@ -118,6 +118,28 @@ static void rewritten_inputs_have_a_column_and_a_member(void **state)
 	free(text);
 }
 
+static void what_was_disturbed_is_marked(void **state)
+{
+	static const struct {
+		enum bench_disturbance disturbance;
+		const char *json, *row;
+	} rows[] = {
+		{ BENCH_NOT_JUDGED, "\"predicted_us\":1.5}\n", "       3\n" },
+		{ BENCH_UNDISTURBED, "\"predicted_us\":1.5,\"disturbed\":false}\n", "       3\n" },
+		{ BENCH_DISTURBED, "\"predicted_us\":1.5,\"disturbed\":true}\n", "       3 *\n" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_measurement m = measured;
+		m.disturbance = rows[i].disturbance;
+		char *text = written(bench_json_measurement, &m);
+		assert_non_null(strstr(text, rows[i].json));
+		free(text);
+		text = written(bench_table_row, &m);
+		assert_non_null(strstr(text, rows[i].row));
+		free(text);
+	}
+}
+
 static void what_is_not_known_is_null(void **state)
 {
 	struct bench_measurement m = measured;
@@ -248,6 +270,7 @@ int main(void)
 		cmocka_unit_test(of_a_gpu_it_says_how_near_to_a_copy_it_came),
 		cmocka_unit_test(of_calls_on_a_stream_it_says_what_they_cost_the_host),
 		cmocka_unit_test(rewritten_inputs_have_a_column_and_a_member),
+		cmocka_unit_test(what_was_disturbed_is_marked),
 		cmocka_unit_test(what_is_not_known_is_null),
 		cmocka_unit_test(in_a_comparison_it_says_how_it_stands),
 		cmocka_unit_test(long_lines_are_broken_between_words),
