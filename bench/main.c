@@ -9,6 +9,7 @@
 #include "driver.h"
 #include "explain/explain.h"
 #include "explain/explain_device.h"
+#include "explain/list.h"
 #include "limits/limits.h"
 #include "measure/faults.h"
 #include "measure/init.h"
@@ -74,6 +75,14 @@ static int list(const struct bench_options *options)
 	return status;
 }
 
+static int explain(const struct bench_options *options, char **argv)
+{
+	if (options->mode.device)
+		return run_ranks(options, argv, bench_explain_device);
+	return bench_explain_starts_ranks(options) ? run_ranks(options, argv, bench_explain_as_rank)
+						   : bench_explain(options);
+}
+
 static int tune(const struct bench_options *options, char **argv)
 {
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
@@ -114,10 +123,7 @@ int main(int argc, char **argv)
 						: run_ranks(&options, typed, bench_measure);
 		break;
 	case BENCH_COMMAND_LIST: status = list(&options); break;
-	case BENCH_COMMAND_EXPLAIN:
-		status = options.mode.device ? run_ranks(&options, typed, bench_explain_device)
-					       : bench_explain(&options);
-		break;
+	case BENCH_COMMAND_EXPLAIN: status = explain(&options, typed); break;
 	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;
 	case BENCH_COMMAND_INIT: status = bench_init(&options); break;
 	case BENCH_COMMAND_FAULTS: status = bench_faults(&options); break;

@@ -61,7 +61,8 @@ static bool check_combination(const struct bench_options *o, char problem[256])
 		return option_refuse(problem, "--sizes: tune takes up to %d", COLLET_TUNING_SIZES);
 	if (o->command == BENCH_COMMAND_TUNE && o->ranks == 1)
 		return option_refuse(problem, "-n 1: one rank has nothing to tune");
-	if (o->command == BENCH_COMMAND_TUNE && o->collectives == UINT32_C(1) << BENCH_SENDRECV)
+	const bool asks_for_choice = o->command == BENCH_COMMAND_TUNE || o->command == BENCH_COMMAND_EXPLAIN;
+	if (asks_for_choice && o->collectives == UINT32_C(1) << BENCH_SENDRECV)
 		return option_refuse(
 			problem, "sendrecv has no algorithms to choose from; its limit is one of tune limits");
 	if (o->ranks > 0 && o->work.root >= o->ranks)

@@ -88,7 +88,11 @@ static void every_command_runs(void **state)
 		{ "list", 0, "allreduce" },
 		{ "list", 0, "openmpi:ucx" },
 		{ "explain allreduce -n 8 --sizes 4,1M", 0, "1 MiB" },
-		{ "explain allreduce -n 3 --transport pigeons", 2, "takes one of self, shm and tcp" },
+		{ "explain allreduce -n 3 --transport pigeons", 1, "pigeons" },
+		{ "explain allreduce -n 65537", 2, "--ranks 65537" },
+		{ "explain allreduce -n 3000 --sizes 4", 0, "by the cost model: so many ranks were not started" },
+		{ "explain allreduce -n 3000 --transport pigeons", 2, "takes one of self, shm and tcp" },
+		{ "explain broadcast -n 3 --root 3", 2, "--root 3: the ranks are 0 to 2" },
 		{ "tune allreduce,gather -n 2 --transport shm --sizes 8,64K --seconds 0.0002 "
 			"--output \"$CLI_TEST_FOLDER/tuning\"",
 			0, "/tuning" },
@@ -258,6 +262,49 @@ static void a_launchers_ranks_are_joined(void **state)
 	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
 }
 
+/* Copies the name that ends in a table's head where the row of a size has its star. */
+static void starred(const char *text, const char *size, char name[32])
+{
+	const char *head = strstr(text, "\n         bytes");
+	assert_non_null(head);
+	const char *row = strstr(head, size);
+	assert_non_null(row);
+	while (row[-1] != '\n')
+		row--;
+	const size_t mark = strcspn(row, "*\n");
+	assert_int_equal(row[mark], '*');
+	const char *end = head + 1 + mark, *start = end;
+	while (start[-1] != ' ')
+		start--;
+	snprintf(name, 32, "%.*s", (int)(end - start), start);
+}
+
+static void explain_names_the_algorithm_that_a_run_takes(void **state)
+{
+	static const char *const rows[] = { "allreduce -n 2", "allreduce -n 5", "broadcast -n 8 --transport tcp",
+		"alltoall -n 3", "allreduce -n 4 --no-pin" };
+	static const char *const sizes[] = { "8 KiB", "768 KiB" };
+	static struct outcome explained, measured;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char line[256], name[32], expected[64];
+		snprintf(line, sizeof(line), "explain %s --sizes 8K,768K", rows[i]);
+		bench(&explained, line);
+		snprintf(line, sizeof(line), "%s --sizes 8K,768K --iters 2 --json -", rows[i]);
+		bench(&measured, line);
+		const char *object = measured.text;
+		for (size_t s = 0; s < 2; s++) {
+			starred(explained.text, sizes[s], name);
+			snprintf(expected, sizeof(expected), "\"algorithm\":\"%s\"", name);
+			const char *algorithm = strstr(object, "\"algorithm\":");
+			assert_non_null(algorithm);
+			if (strncmp(algorithm, expected, strlen(expected)) != 0)
+				fail_msg("%s: %s is not what ran:\n%s%s", rows[i], expected, explained.text,
+					measured.text);
+			object = algorithm + 1;
+		}
+	}
+}
+
 /* A process that never sleeps uses a core, wherever it runs. */
 static void a_row_that_others_disturbed_is_marked(void **state)
 {
@@ -339,6 +386,7 @@ int main(void)
 		cmocka_unit_test(each_peer_is_compared_with),
 		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
 		cmocka_unit_test(a_launchers_ranks_are_joined),
+		cmocka_unit_test(explain_names_the_algorithm_that_a_run_takes),
 		cmocka_unit_test(a_row_that_others_disturbed_is_marked),
 		cmocka_unit_test(the_list_fits_into_100_columns),
 		cmocka_unit_test(a_plot_without_gnuplot_is_refused_before_measuring),

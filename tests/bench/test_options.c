@@ -322,6 +322,7 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "init --dtype f16", "--dtype is for a collective, explain, overlap, request, waiting and compare" },
 		{ "list -n 2", "--ranks is for a collective, explain, init, faults, " },
 		{ "explain allreduce --json -", "--json is for a collective, limits, init, " },
+		{ "explain sendrecv", "sendrecv has no algorithms to choose from" },
 		{ "help nonsense", "'nonsense' is no collective and no command" },
 		{ "help comparr", "did you mean compare?" },
 		{ "help compare tune", "do not know what to do with 'tune'" },
