@@ -22,6 +22,7 @@
 #include "pin.h"
 #include "ranks/process.h"
 #include "ranks/threads.h"
+#include "ranks/transport_check.h"
 #include "report/plot.h"
 #include "training/training.h"
 #include "tune/tune.h"
@@ -96,6 +97,24 @@ static int tune(const struct bench_options *options, char **argv)
 			      : bench_tune_rank(options, transport);
 }
 
+/* Returns an exit status if what the options name is not there; 0 to go on. Ranks that were started have been through
+ * this, and of a launcher's ranks each has its own error. */
+static int check_surroundings(const struct bench_options *options)
+{
+	static const uint32_t with_ranks = 1U << BENCH_COMMAND_MEASURE | 1U << BENCH_COMMAND_INIT |
+		1U << BENCH_COMMAND_FAULTS | 1U << BENCH_COMMAND_OVERLAP | 1U << BENCH_COMMAND_REQUEST |
+		1U << BENCH_COMMAND_WAITING | 1U << BENCH_COMMAND_COMPARE | 1U << BENCH_COMMAND_EXPLAIN;
+	const char *launcher;
+	if (options->plot != NULL && !bench_plot_is_possible(options->plot))
+		return 1;
+	const bool is_explained_alone =
+		options->command == BENCH_COMMAND_EXPLAIN && !bench_explain_starts_ranks(options);
+	if (options->transport == NULL || (with_ranks >> options->command & 1) == 0 || is_explained_alone ||
+		getenv(OWN_RANK) != NULL || bench_launcher_size(&launcher) > 0)
+		return 0;
+	return bench_transport_check(options->transport);
+}
+
 int main(int argc, char **argv)
 {
 	struct bench_options options;
@@ -111,9 +130,10 @@ int main(int argc, char **argv)
 		free(typed);
 		return status;
 	}
-	if (options.plot != NULL && !bench_plot_is_possible(options.plot)) {
+	status = check_surroundings(&options);
+	if (status != 0) {
 		free(typed);
-		return 1;
+		return status;
 	}
 	if (!options.mode.pin)
 		setenv(BENCH_NO_PIN_VARIABLE, "1", 1);
