@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "pin.h"
 #include "session.h"
 
 enum step { CALL, SLEEP, SLEEP_OVER_CALL, COMPUTE, COMPUTE_OVER_CALL, STEPS };
@@ -22,13 +23,16 @@ struct session {
 	struct bench_session base;
 	float operands[OPERANDS];   /* stay in the first-level cache: computing does not compete for memory */
 	double pass_ns;             /* of one pass over them */
+	bool any_disturbed;
 };
 
 /* The results of a size: medians in ns, of the slowest rank. */
 struct outcome {
 	int64_t ns[STEPS];
 	double sleep_hidden;        /* share of the call's time that a sleep of equal length hid */
+	double compute_hidden;      /* the same of computing */
 	double compute_ratio;       /* both at once, over the sum of both alone */
+	enum bench_disturbance disturbance;
 };
 
 /* ---- What the caller does meanwhile ---- */
@@ -125,22 +129,33 @@ static int run_rounds(struct session *s, struct bench_run *run, struct bench_sam
 	return 0;
 }
 
+/* Returns the share of the call's time that is not seen when both run at once: 0 to 1. */
+static double hidden(double call_ns, int64_t alone_ns, int64_t both_ns)
+{
+	const double share = 1 - (double)(both_ns - alone_ns) / call_ns;
+	return share < 0 ? 0 : share > 1 ? 1 : share;
+}
+
 static void summarise(struct bench_samples samples[STEPS], struct outcome *outcome)
 {
 	for (enum step step = CALL; step < STEPS; step++)
 		outcome->ns[step] = bench_percentile(&samples[step], 0.5);
 	const double call = (double)outcome->ns[CALL];
-	const double shown = (double)(outcome->ns[SLEEP_OVER_CALL] - outcome->ns[SLEEP]);
-	outcome->sleep_hidden = 1 - (shown > 0 ? shown : 0) / call;
+	outcome->sleep_hidden = hidden(call, outcome->ns[SLEEP], outcome->ns[SLEEP_OVER_CALL]);
+	outcome->compute_hidden = hidden(call, outcome->ns[COMPUTE], outcome->ns[COMPUTE_OVER_CALL]);
 	outcome->compute_ratio = (double)outcome->ns[COMPUTE_OVER_CALL] / (call + (double)outcome->ns[COMPUTE]);
 }
 
 static void print_row(FILE *out, uint64_t bytes, const struct outcome *o)
 {
 	fprintf(out, "%14llu", (unsigned long long)bytes);
-	for (enum step step = CALL; step < STEPS; step++)
-		bench_table_number(out, (double)o->ns[step] / 1e3, 12);
-	fprintf(out, "%9.1f %%%9.3f\n", o->sleep_hidden * 100, o->compute_ratio);
+	for (enum step step = CALL; step < STEPS; step++) {
+		bench_table_number(out, (double)o->ns[step] / 1e3, 11);
+		if (step == SLEEP_OVER_CALL)
+			fprintf(out, "%8.1f %%", o->sleep_hidden * 100);
+	}
+	fprintf(out, "%8.1f %%%8.3f%s\n", o->compute_hidden * 100, o->compute_ratio,
+		o->disturbance == BENCH_DISTURBED ? " *" : "");
 	fflush(out);
 }
 
@@ -154,7 +169,11 @@ static void print_json(const struct session *s, const struct bench_run *run, con
 		fprintf(json, ",\"%s\":", names[step]);
 		bench_json_number(json, (double)o->ns[step] / 1e3);
 	}
-	fprintf(json, ",\"sleep_hidden\":%.4f,\"compute_ratio\":%.4f}\n", o->sleep_hidden, o->compute_ratio);
+	fprintf(json, ",\"sleep_hidden\":%.4f,\"compute_hidden\":%.4f,\"compute_ratio\":%.4f", o->sleep_hidden,
+		o->compute_hidden, o->compute_ratio);
+	if (o->disturbance != BENCH_NOT_JUDGED)
+		fprintf(json, ",\"disturbed\":%s", o->disturbance == BENCH_DISTURBED ? "true" : "false");
+	fputs("}\n", json);
 }
 
 static int measure_size(struct session *s, uint64_t bytes, struct bench_samples samples[STEPS])
@@ -166,9 +185,14 @@ static int measure_size(struct session *s, uint64_t bytes, struct bench_samples 
 		return unfit;
 	for (enum step step = CALL; step < STEPS; step++)
 		samples[step].count = 0;
-	const int failed = run_rounds(s, &run, samples);
+	struct bench_load_mark before, after;
+	bench_load_read_self(&before);
+	int failed = run_rounds(s, &run, samples);
+	bench_load_read_self(&after);
+	failed = failed || bench_session_judge(&s->base, &before, &after, &outcome.disturbance);
 	if (!failed) {
 		summarise(samples, &outcome);
+		s->any_disturbed |= outcome.disturbance == BENCH_DISTURBED;
 		if (s->base.table != NULL)
 			print_row(s->base.table, bench_session_bytes(&s->base, &run), &outcome);
 		if (s->base.json != NULL)
@@ -176,6 +200,19 @@ static int measure_size(struct session *s, uint64_t bytes, struct bench_samples 
 	}
 	bench_run_deinit(&run);
 	return failed;
+}
+
+/* A process that is bound to one core has its progress thread there. */
+static void print_header(const struct session *s)
+{
+	FILE *out = s->base.table;
+	fprintf(out, "# %s, %u ranks, progress thread; medians of %u rounds in us, slowest rank\n",
+		bench_session_collective(&s->base), s->base.collet.library.size, s->base.options->repeats);
+	if (bench_is_pinned())
+		fputs("# a rank and its progress thread share a core, so computing hides only what needs no core\n",
+			out);
+	fprintf(out, "%14s%12s%12s%12s%10s%12s%12s%10s%8s\n", "bytes", "call", "sleep", "both", "hidden", "compute",
+		"both", "hidden", "ratio");
 }
 
 static int measure_sizes(struct session *s)
@@ -188,14 +225,13 @@ static int measure_sizes(struct session *s)
 	for (enum step step = CALL; step < STEPS; step++)
 		samples[step] = (struct bench_samples){ .ns = memory + step * ROUNDS_MOST, .capacity = ROUNDS_MOST };
 	if (s->base.table != NULL)
-		fprintf(s->base.table, "# %s, %u ranks, progress thread; medians of %u rounds in us, slowest rank\n"
-				  "%14s%12s%12s%12s%12s%12s%11s%9s\n",
-			bench_session_collective(&s->base), s->base.collet.library.size,
-			o->repeats, "bytes", "call", "sleep", "both", "compute", "both", "hidden", "ratio");
+		print_header(s);
 	calibrate(s);
 	int failed = 0;
 	for (size_t i = 0; i < o->sizes.count && !failed; i++)
 		failed = measure_size(s, o->sizes.bytes[i], samples);
+	if (s->base.table != NULL && s->any_disturbed)
+		bench_table_footnote(s->base.table);
 	free(memory);
 	return failed;
 }

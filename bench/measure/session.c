@@ -1,5 +1,6 @@
 #include "session.h"
 
+#include "pin.h"
 #include "preflight.h"
 
 int bench_session_complain(const char *what)
@@ -74,4 +75,25 @@ void bench_session_json(const struct bench_session *session, const struct bench_
 	bench_json_string(session->json, bench_session_transport(session));
 	fprintf(session->json, ",\"ranks\":%u,\"bytes\":%llu", session->collet.library.size,
 		(unsigned long long)bench_session_bytes(session, run));
+}
+
+/* A rank that shares its core waits for its neighbour, and not for others. Differences of clocks may be below 0. */
+int bench_session_judge(struct bench_session *session, const struct bench_load_mark *before,
+	const struct bench_load_mark *after, enum bench_disturbance *disturbance)
+{
+	const struct collet_library *collet = &session->collet;
+	const bool has_core = bench_is_pinned() && collet->plan.cores >= collet->library.size;
+	struct bench_load load = bench_load_between(before, after, has_core);
+	const double mine[4] = { load.own_ns, load.waited_ns, load.helpers_ns, (double)load.starts };
+	double all[4];
+	if (collet_allreduce(collet->comm, mine, all, 4, COLLET_F64, COLLET_SUM, NULL) != COLLET_OK)
+		return bench_session_complain("collecting the load");
+	load.own_ns = all[0];
+	load.waited_ns = all[1];
+	load.helpers_ns = all[2];
+	load.starts = (uint64_t)all[3];
+	*disturbance = !collet->library.one_host ? BENCH_NOT_JUDGED
+		: bench_is_disturbed(&load)      ? BENCH_DISTURBED
+						 : BENCH_UNDISTURBED;
+	return 0;
 }

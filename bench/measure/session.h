@@ -4,6 +4,7 @@
 #define BENCH_SESSION_H
 
 #include "collet_library.h"
+#include "compare/load.h"
 #include "options.h"
 #include "report/output.h"
 
@@ -26,6 +27,11 @@ int bench_session_complain(const char *what);
 /* Prepares a size: its buffers, collet.plan and collet.how. Call bench_run_deinit() after it, unless it returns an exit
  * status: the reason has been printed, and nothing is left to free. */
 int bench_session_prepare(struct bench_session *session, struct bench_run *run, uint64_t bytes);
+
+/* Judges whether other processes used the machine between two marks of this rank, by all ranks' marks. All ranks call
+ * it; rank 0 gets the answer. Returns 1 after printing the reason of a failure. */
+int bench_session_judge(struct bench_session *session, const struct bench_load_mark *before,
+	const struct bench_load_mark *after, enum bench_disturbance *disturbance);
 
 /* Begins an object of json: collective, transport, ranks, bytes. The caller goes on with a comma. */
 void bench_session_json(const struct bench_session *session, const struct bench_run *run);
