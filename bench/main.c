@@ -158,5 +158,6 @@ int main(int argc, char **argv)
 	case BENCH_COMMAND_VERSION: printf("collet-bench %s\n", collet_version()); status = 0; break;
 	}
 	free(typed);
-	return status;
+	/* Ranks that were killed, or could not be run, have other exit statuses. */
+	return status == 0 || status == 2 ? status : 1;
 }

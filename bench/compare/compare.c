@@ -6,10 +6,28 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "closest_name.h"
 #include "comparison_results.h"
+#include "names.h"
 #include "pin.h"
 #include "ranks/host_memory.h"
 #include "sizes.h"
+
+/* Prints the library that a misspelt one may mean. Returns false if there is none, or if its variant is misspelt. */
+static bool suggest_library(const char *item)
+{
+	struct bench_names names = { 0 };
+	char word[64];
+	snprintf(word, sizeof(word), "%.*s", (int)strcspn(item, ",:"), item);
+	for (size_t v = 0; v < bench_peer_variant_count; v++)
+		if (v == 0 || strcmp(bench_peer_variants[v].library, bench_peer_variants[v - 1].library) != 0)
+			bench_names_add(&names, bench_peer_variants[v].library);
+	const char *closest = collet_closest_name(word, names.name, names.count);
+	if (closest == NULL || strcmp(closest, word) == 0)
+		return false;
+	fprintf(stderr, " did you mean %s?\n", closest);
+	return true;
+}
 
 /* --with openmip is a mistake, not a peer that is missing. */
 static bool names_are_known(const char *list)
@@ -18,7 +36,10 @@ static bool names_are_known(const char *list)
 	const char *unknown = bench_peer_unknown(list, &length);
 	if (unknown == NULL)
 		return true;
-	fprintf(stderr, "collet-bench: --with %.*s: known are", (int)length, unknown);
+	fprintf(stderr, "collet-bench: --with %.*s:", (int)length, unknown);
+	if (suggest_library(unknown))
+		return false;
+	fputs(" known are", stderr);
 	for (size_t v = 0; v < bench_peer_variant_count; v++)
 		if (v == 0 || strcmp(bench_peer_variants[v].library, bench_peer_variants[v - 1].library) != 0)
 			fprintf(stderr, " %s,", bench_peer_variants[v].library);

@@ -12,6 +12,7 @@
 
 #include <collet/tools.h>
 
+#include "names.h"
 #include "pin.h"
 #include "ranks/process.h"
 #include "report/flat_json.h"
@@ -189,6 +190,17 @@ static int run(const struct session *s, bool alone, enum training_strategy strat
 
 /* ---- What to run --------------------------------------------------------------------------------------------- */
 
+static bool refuse_strategy(const char *word)
+{
+	struct bench_names names = { 0 };
+	char hint[BENCH_NAMES_TEXT];
+	for (int k = 0; k < TRAINING_STRATEGIES; k++)
+		bench_names_add(&names, training_strategy_name((enum training_strategy)k));
+	fprintf(stderr, "collet-bench: --strategies: there is no strategy '%s'; %s\n", word,
+		bench_names_hint(&names, word, hint));
+	return false;
+}
+
 static bool take_strategies(struct session *s)
 {
 	const char *list = s->options->strategies != NULL ? s->options->strategies : "all";
@@ -200,11 +212,8 @@ static bool take_strategies(struct session *s)
 		char name[32];
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
 		const enum training_strategy found = training_strategy_find(name);
-		if (found == TRAINING_STRATEGIES) {
-			fprintf(stderr, "collet-bench: --strategies: '%s' is none; collet-train --help lists them\n",
-				name);
-			return false;
-		}
+		if (found == TRAINING_STRATEGIES)
+			return refuse_strategy(name);
 		s->strategies |= UINT32_C(1) << found;
 		if (at[strcspn(at, ",")] == '\0')
 			return true;

@@ -117,6 +117,8 @@ static void every_command_runs(void **state)
 		{ "tune -n 2 --sizes 1:8192:x2", 2, "up to 12" },
 		{ "allreduce --check", 2, "--check is for tune" },
 		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich, impi, openmpi5," },
+		{ "compare allreduce -n 2 --with gloo,openmip", 2, "--with openmip: did you mean openmpi?" },
+		{ "training -n 2 --strategies allredcue", 2, "'allredcue'; did you mean allreduce?" },
 		{ "compare allreduce -n 2 --with mpich,openmpi:fastest", 2, "--with openmpi:fastest" },
 		{ "compare allreduce -n 2 --with gloo --algorithm tree --sizes 4 --repeats 2 --seconds 0.01 --json -",
 			0, "\"algorithm\":\"tree\",\"transport\":\"shm\"" },
@@ -351,6 +353,14 @@ static void a_plot_without_gnuplot_is_refused_before_measuring(void **state)
 	}
 }
 
+static void a_program_that_cannot_be_run_is_a_failure(void **state)
+{
+	static struct outcome outcome;
+	run(&outcome, "timeout 60 env PATH=/nowhere \"$COLLET_BENCH\"", "training -n 2", "");
+	assert_int_equal(outcome.status, 1);
+	assert_non_null(strstr(outcome.text, "cannot run collet-train"));
+}
+
 static void init_blames_the_rank_that_failed(void **state)
 {
 	static struct outcome outcome;
@@ -394,6 +404,7 @@ int main(void)
 		cmocka_unit_test(a_row_that_others_disturbed_is_marked),
 		cmocka_unit_test(the_list_fits_into_100_columns),
 		cmocka_unit_test(a_plot_without_gnuplot_is_refused_before_measuring),
+		cmocka_unit_test(a_program_that_cannot_be_run_is_a_failure),
 		cmocka_unit_test(init_blames_the_rank_that_failed),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
