@@ -26,7 +26,8 @@ static void what_is_of_another_training_is_refused(void **state)
 		{ { "--lr", "0.02" }, true, "goes on with --lr 0.02, which was 0.01" },
 		{ { "--compress", "bf16" }, true, "goes on with --compress bf16, which was not given" },
 		{ { "--nesterov" }, true, "goes on with --nesterov given, which was not given" },
-		{ { NULL }, true, "goes on from " },
+		{ { NULL }, true, "this run has finished: 3 steps" },
+		{ { "--steps", "4" }, true, "goes on from " },
 	};
 	assert_true(run_words(2, TELL("--model", "linear", SHORT, "--steps", "3", "--checkpoint", run_path), NULL)
 			    .fine[0]);

@@ -153,7 +153,7 @@ static void the_benchmark_has_a_row_for_each_strategy(void **state)
 	tool_deinit(&tool);
 	tool_start(&tool, &setup, WORDS("training", "--strategies", "hope"));
 	assert_int_equal(tool_finish(&tool), 2);
-	assert_non_null(strstr(tool.error.text, "--strategies: 'hope' is none"));
+	assert_non_null(strstr(tool.error.text, "--strategies: there is no strategy 'hope'"));
 	tool_deinit(&tool);
 }
 
