@@ -17,7 +17,7 @@ struct cell {
 	bool measured;
 	bool slow;                 /* so slow that it was not measured to the end */
 	uint64_t iterations;
-	double calibrated_ns;      /* of one call, when iterations were found out; 0: unknown */
+	double calibrated_ns;      /* of one call, when iterations were found out: the least batch; 0: unknown */
 	uint64_t rewritten_iterations; /* --rewrite: calls whose input is rewritten; 0: not known yet */
 	double least_ns;           /* of the repeats so far; 0: none */
 	double loopback_bytes;     /* of one call, over lo; the least of the repeats, as others use lo too */
