@@ -1,4 +1,4 @@
-/* The tables in Markdown, for docs/performance.md and the README. */
+/* The tables in Markdown, for docs/performance.md. */
 #include "comparison_results.h"
 
 #include <string.h>
