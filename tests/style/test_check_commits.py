@@ -55,8 +55,10 @@ HISTORIES = [
     ("the script is not committed", [BAD], None, "check-commits: nothing to check: no commit adds ", 0),
     ("no commit", [], None, "check-commits: nothing to check: there is no commit yet", 0),
     ("a branch from before", [BAD, ADD, GOOD, MERGE], None, "check-commits: 1 messages checked, 0 to be reworded", 0),
-    ("cut off after it", [BAD, ADD, GOOD, GOOD], 2, "check-commits: the history is shallow: it ends at ", 1),
-    ("cut off at it", [BAD, ADD, GOOD], 2, "check-commits: the history is shallow: it ends at ", 1),
+    ("cut off after it", [BAD, ADD, GOOD, GOOD], 2, "check-commits: 1 messages checked, 0 to be reworded", 0),
+    ("cut off after it, and bad", [BAD, ADD, GOOD, BAD], 2, "check-commits: 1 messages checked, 1 to be reworded", 1),
+    ("cut off at it", [BAD, ADD, GOOD], 2, "check-commits: 1 messages checked, 0 to be reworded", 0),
+    ("all cut off", [BAD, ADD, GOOD], 1, "check-commits: nothing to check: ", 0),
     ("cut off before it", [BAD, BAD, ADD, GOOD], 3, "check-commits: 1 messages checked, 0 to be reworded", 0),
     ("cut off, and bad", [BAD, BAD, ADD, BAD], 3, "check-commits: 1 messages checked, 1 to be reworded", 1),
 ]
