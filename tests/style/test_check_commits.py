@@ -3,14 +3,15 @@
 says where history is cut off or missing.
 
 Usage: test_check_commits.py SCRIPT"""
-import importlib.machinery
-import importlib.util
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import loader
 
 WHY = "\n\nWithout it, two ranks wait for each other.\n"
 
@@ -64,13 +65,6 @@ HISTORIES = [
 ]
 
 
-def load(script):
-    loader = importlib.machinery.SourceFileLoader("check_commits", script)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_commits", loader))
-    loader.exec_module(module)
-    return module
-
-
 def git(folder, *arguments, text=None):
     """Runs git with nothing of this user's or this repository's settings."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
@@ -122,7 +116,7 @@ def main(script):
     if not shutil.which("git"):
         print("skipped: there is no git")
         return 77
-    module, failed = load(script), 0
+    module, failed = loader.load(script), 0
 
     def tell(what, wrong):
         nonlocal failed
@@ -144,5 +138,4 @@ def main(script):
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     sys.exit(main(sys.argv[1]))

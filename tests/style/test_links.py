@@ -2,11 +2,12 @@
 """Runs the check of links on small trees: what it must name, and what it must let pass.
 
 Usage: test_links.py SCRIPT"""
-import importlib.machinery
-import importlib.util
 import pathlib
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import loader
 
 TREE = {"src/ring.c": "", "docs/other.md": "# Other\n\n## The `first`, and a second\n\n```\n# no heading\n```\n"}
 
@@ -25,15 +26,8 @@ TABLE = [
 ]
 
 
-def load(script):
-    loader = importlib.machinery.SourceFileLoader("links", script)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("links", loader))
-    loader.exec_module(module)
-    return module
-
-
 def main(script):
-    links, failed = load(script), 0
+    links, failed = loader.load(script), 0
     for what, page, wanted in TABLE:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
@@ -48,5 +42,4 @@ def main(script):
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     sys.exit(main(sys.argv[1]))

@@ -3,12 +3,13 @@
 
 Usage: test_sentences.py SCRIPT"""
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import pathlib
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import loader
 
 LONG = "/* " + "word " * 30 + "*/\n"
 LONG_LINE = "word " * 30 + "\n"
@@ -49,15 +50,8 @@ TABLE = [
 ]
 
 
-def load(script):
-    loader = importlib.machinery.SourceFileLoader("sentences", script)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("sentences", loader))
-    loader.exec_module(module)
-    return module
-
-
 def main(script):
-    sentences, failed = load(script), 0
+    sentences, failed = loader.load(script), 0
     for what, name, text, wanted, passes in TABLE:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
@@ -75,5 +69,4 @@ def main(script):
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     sys.exit(main(sys.argv[1]))

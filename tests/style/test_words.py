@@ -2,11 +2,12 @@
 """Runs the check of words on small trees: what it must name, and what it must let pass.
 
 Usage: test_words.py SCRIPT"""
-import importlib.machinery
-import importlib.util
 import pathlib
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import loader
 
 LIST = "conduit -> endpoint\nguest -> client; but vm_guest # QEMU's word\nguest -> client; but a_guest_of_qemu\n"
 KEPT = {"src/kept.c": "int vm_guest, a_guest_of_qemu;\n"}
@@ -26,15 +27,8 @@ TABLE = [
 ]
 
 
-def load(script):
-    loader = importlib.machinery.SourceFileLoader("words", script)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("words", loader))
-    loader.exec_module(module)
-    return module
-
-
 def main(script):
-    words, failed = load(script), 0
+    words, failed = loader.load(script), 0
     for what, files, wanted in TABLE:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
@@ -49,5 +43,4 @@ def main(script):
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     sys.exit(main(sys.argv[1]))
