@@ -18,7 +18,7 @@ enum { COLLET_PROGRAMS_MAX = 16 };   /* of one collective; stats.c asserts it */
  * its buffers alone is neither checked nor planned again. Belongs to the thread that is inside the communicator. */
 struct collet_cached_call {
 	struct collet_request *request; /* has the plan; NULL if there is no such call */
-	uint32_t plan_generation;       /* the request's plan_count then; if it differs, the plan is another */
+	uint32_t plan_generation;       /* the request's then; if it differs, the plan is another */
 	enum collet_collective collective;
 	collet_dtype dtype;
 	collet_op op;
