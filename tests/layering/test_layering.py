@@ -2,11 +2,11 @@
 """The layering check on small trees: what it must name, and what it must let pass.
 
 Usage: test_layering.py SCRIPT"""
-import importlib.machinery
-import importlib.util
 import pathlib
 import sys
 import tempfile
+
+import loader
 
 LONG = "int a;\n" * 501
 
@@ -36,15 +36,8 @@ TABLE = [
 ]
 
 
-def load(script):
-    loader = importlib.machinery.SourceFileLoader("layering", script)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("layering", loader))
-    loader.exec_module(module)
-    return module
-
-
 def main(script):
-    layering, failed = load(script), 0
+    layering, failed = loader.load(script), 0
     for what, files, wanted in TABLE:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
