@@ -9,6 +9,10 @@
 
 #include <cmocka.h>
 
+#include "sample.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
+
 /* What a command printed, both streams, and its exit status. */
 struct outcome {
 	int status;
@@ -127,7 +131,9 @@ static void every_command_runs(void **state)
 		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0,
 			"gloo is left out" },
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		if (!sample_of(COUNT(rows), i))
+			continue;
 		static struct outcome outcome;
 		bench(&outcome, rows[i].arguments);
 		if (outcome.status != rows[i].status || strstr(outcome.text, rows[i].says) == NULL)
@@ -157,7 +163,7 @@ static void a_tuning_is_used(void **state)
 		{ "", "allreduce -n 2 --sizes 8 --iters 5", 0, "allreduce of 2 ranks" },
 		{ "export COLLET_TUNING=builtin;", "explain allreduce -n 2 --sizes 8", 0, "tuning: built in" },
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
 		static struct outcome outcome;
 		char before[512], says[512];
 		const char *folder = getenv("CLI_TEST_FOLDER");
@@ -198,7 +204,9 @@ static void each_peer_is_compared_with(void **state)
 		{ "gloo:default,gloo:halving-sync", "tcp" }, { "impi:default,impi:adjust13", "tcp" },
 		{ "openmpi5:sm,openmpi5:ucx", "shm" }, { "mpich5:default,mpich5:ucx", "tcp" } };
 	static struct outcome first, second;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		if (!sample_of(COUNT(rows), i))
+			continue;
 		char folder[] = "/tmp/collet-test-XXXXXX", arguments[512], json[64];
 		assert_non_null(mkdtemp(folder));
 		snprintf(json, sizeof(json), "%s/run.json", folder);
@@ -243,7 +251,9 @@ static void json_is_valid_and_nothing_else_is_printed(void **state)
 	static struct outcome outcome;
 	if (system("python3 -c 'import json' 2>/dev/null") != 0)
 		skip();
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		if (!sample_of(COUNT(rows), i))
+			continue;
 		run(&outcome, "timeout 60 \"$COLLET_BENCH\"", rows[i],
 			"2>/dev/null | python3 -c 'import json, sys\n"
 			"n = len([json.loads(line) for line in sys.stdin])\nassert n > 0'");
@@ -290,7 +300,9 @@ static void explain_names_the_algorithm_that_a_run_takes(void **state)
 		"alltoall -n 3", "allreduce -n 4 --no-pin" };
 	static const char *const sizes[] = { "8 KiB", "768 KiB" };
 	static struct outcome explained, measured;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		if (!sample_of(COUNT(rows), i))
+			continue;
 		char line[256], name[32], expected[64];
 		snprintf(line, sizeof(line), "explain %s --sizes 8K,768K", rows[i]);
 		bench(&explained, line);
@@ -319,10 +331,12 @@ static void a_row_that_others_disturbed_is_marked(void **state)
 		{ "allreduce -n 2 --sizes 4 --seconds 0.3", " *\n# *: other processes used more than 3 % of a core" },
 		{ "allreduce -n 2 --sizes 4 --seconds 0.3 --json -", "\"disturbed\":true" },
 		{ "allreduce -n 2 --sizes 4 --seconds 0.3 --threads --json -", "\"disturbed\":true" },
-		{ "overlap allreduce -n 2 --sizes 16M", " *\n# *: other processes used" },
+		{ "overlap allreduce -n 2 --sizes 1M", " *\n# *: other processes used" },
 	};
 	static struct outcome outcome;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		if (!sample_of(COUNT(rows), i))
+			continue;
 		run(&outcome, "for core in $(seq $(nproc)); do while :; do :; done & busy=\"$busy $!\"; done; "
 			"timeout 60 \"$COLLET_BENCH\"", rows[i].arguments, "; status=$?; kill $busy; exit $status");
 		if (outcome.status != 0 || strstr(outcome.text, rows[i].says) == NULL)
@@ -345,7 +359,7 @@ static void a_plot_without_gnuplot_is_refused_before_measuring(void **state)
 {
 	static const char *const rows[] = { "compare allreduce -n 2 --plot p.svg", "training -n 2 --plot p.svg" };
 	static struct outcome outcome;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < COUNT(rows); i++) {
 		run(&outcome, "timeout 60 env PATH=/nowhere \"$COLLET_BENCH\"", rows[i], "");
 		assert_int_equal(outcome.status, 1);
 		assert_string_equal(outcome.text, "collet-bench: --plot p.svg: gnuplot is not installed; install it by "

@@ -10,6 +10,10 @@
 
 #include <cmocka.h>
 
+#include "sample.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
+
 struct row {
 	const char *before, *arguments;
 	int status;
@@ -33,7 +37,9 @@ static void every_collective_is_measured(void **state)
 {
 	static const char *const collectives[] = {"allreduce", "reduce", "broadcast", "barrier", "allgather",
 		"reduce_scatter", "gather", "scatter", "alltoall", "sendrecv"};
-	for (size_t i = 0; i < sizeof(collectives) / sizeof(collectives[0]); i++) {
+	for (size_t i = 0; i < COUNT(collectives); i++) {
+		if (!sample_of(COUNT(collectives), i))
+			continue;
 		char arguments[128];
 		snprintf(arguments, sizeof(arguments), "%s -n 2 --device cuda --sizes 4000 --iters 2 --seconds 0.001",
 			collectives[i]);
@@ -66,8 +72,9 @@ static void in_every_mode(void **state)
 		{"", "limits --device cuda --sizes 64K --seconds 0.01", 0, "copy within a GPU's memory"},
 		{"", "limits --device cuda --sizes 64K --seconds 0.01 --json -", 0, "\"limit\":\"device_copy\""},
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		run(&rows[i]);
+	for (size_t i = 0; i < COUNT(rows); i++)
+		if (sample_of(COUNT(rows), i))
+			run(&rows[i]);
 }
 
 static void a_call_is_explained(void **state)
@@ -93,8 +100,9 @@ static void a_call_is_explained(void **state)
 		{"", "explain barrier -n 2 --device cuda --sizes 4", 0, "no call that a GPU has buffers of"},
 		{"FAKE_CUDA_DEVICES=0", "explain allreduce -n 2 --device cuda", 1, "finds no GPU"},
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		run(&rows[i]);
+	for (size_t i = 0; i < COUNT(rows); i++)
+		if (sample_of(COUNT(rows), i))
+			run(&rows[i]);
 }
 
 /* What is measured of a GPU is what its calls are then explained by; the host's links stay as they were. */
@@ -115,7 +123,7 @@ static void a_gpus_links_are_tuned(void **state)
 		{"COLLET_TUNING=builtin", "tune --device cuda", 1, "no file to write to"},
 		{"FAKE_CUDA_FAIL=cuMemHostRegister:1:2", "tune --device cuda --check", 1, "page-locking memory"},
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+	for (size_t i = 0; i < COUNT(rows); i++)
 		run(&rows[i]);
 	/* Where a flag takes long to be seen, kernels send fewer messages one after the other. */
 	FILE *tuned = fopen(file, "r+");
@@ -146,8 +154,9 @@ static void what_is_missing_is_said(void **state)
 		{"FAKE_CUDA_FAIL=cuMemAlloc:1:2", "limits --device cuda --sizes 64K", 1,
 			"memory to copy in: CUDA_ERROR_"},
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		run(&rows[i]);
+	for (size_t i = 0; i < COUNT(rows); i++)
+		if (sample_of(COUNT(rows), i))
+			run(&rows[i]);
 }
 
 int main(void)

@@ -151,11 +151,10 @@ static void lose_one(const struct ranks_options *given, const struct loss *loss)
 void losses_must_be_told(const struct ranks_options *options, const struct loss_call *call, enum loss_way first)
 {
 	const uint32_t rows = (uint32_t)(LOSS_WAYS - first) * LOSS_HOWS;
-	const uint64_t always = sample_from(0) % rows;
 	uint32_t turn = 0;
 	for (int way = (int)first; way < LOSS_WAYS; way++)
 		for (int how = 0; how < LOSS_HOWS; how++, turn++) {
-			if (turn != always && !sample_has(turn))
+			if (!sample_of(rows, turn))
 				continue;
 			const struct loss loss = {call, (enum loss_how)how, (enum loss_way)way, turn % options->size};
 			lose_one(options, &loss);

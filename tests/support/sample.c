@@ -44,6 +44,11 @@ uint64_t sample_from(uint64_t row)
 	return row;
 }
 
+bool sample_of(uint64_t rows, uint64_t row)
+{
+	return row == sample_from(0) % rows || sample_has(row);
+}
+
 uint64_t sample_share(uint64_t rows)
 {
 	const struct sample sample = read_sample();

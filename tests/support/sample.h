@@ -9,6 +9,8 @@
 
 /* True if the sample has this row. Numbers are the test's own, and have the same answer in every process. */
 bool sample_has(uint64_t row);
+/* True if the sample of a table of `rows` rows has this one; every sample has at least one of them. */
+bool sample_of(uint64_t rows, uint64_t row);
 /* Returns the first row of the sample from this one on. */
 uint64_t sample_from(uint64_t row);
 /* Returns the expected number of rows in a sample of `rows`, rounded down. */

@@ -13,13 +13,6 @@
 #include "losses.h"
 #include "sample.h"
 
-/* True if this row is in the sample; at least one is. Each starts four or five processes that use a GPU, which
- * sanitizers make slow. */
-static bool is_taken(uint64_t row, uint64_t rows)
-{
-	return row == sample_from(0) % rows || sample_has(row);
-}
-
 static void fail_once(struct rank *rank)
 {
 	const struct world *world = rank->options->context;
@@ -60,7 +53,7 @@ static void a_leaders_failure_is_everybodys(void **state)
 	const size_t count = sizeof(worlds) / sizeof(worlds[0]);
 	for (size_t w = 0; w < count; w++) {
 		const struct ranks_options options = { .size = 4, .bare = true, .context = &worlds[w] };
-		if (!is_taken(w, count))
+		if (!sample_of(count, w))
 			continue;
 		ranks_must_pass(&options, fail_once);
 	}
@@ -114,7 +107,7 @@ static void a_rank_that_dies_is_named_on_every_host(void **state)
 	const size_t count = sizeof(worlds) / sizeof(worlds[0]);
 	for (size_t w = 0; w < count; w++) {
 		const struct ranks_options options = { .size = 5, .bare = true, .context = &worlds[w] };
-		if (!is_taken(w, count))
+		if (!sample_of(count, w))
 			continue;
 		struct ranks *ranks = ranks_start(&options, lose_one);
 		assert_true(ranks_wait(ranks));
@@ -158,7 +151,7 @@ static void a_rank_that_dies_leaves_no_hosts_graph_stuck(void **state)
 	static const struct world worlds[] = { { .hosts = "aabb" }, { .hosts = "aaab" }, { .hosts = "aabcc" } };
 	const size_t count = sizeof(worlds) / sizeof(worlds[0]);
 	for (size_t w = 0; w < count; w++) {
-		if (!is_taken(w, count))
+		if (!sample_of(count, w))
 			continue;
 		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].hosts), .bare = true,
 			.context = &worlds[w] };

@@ -50,9 +50,8 @@ static void must_pass_everywhere(struct ranks_options options, ranks_body *body)
 {
 	enum { MODES = 3, RUNS = 2 * MODES };
 	static const char *const modes[MODES] = { "processes", "threads", "mixed" };
-	const uint64_t always = sample_from(0) % RUNS;
 	for (uint64_t run = 0; run < RUNS; run++) {
-		if (run != always && !sample_has(run))
+		if (!sample_of(RUNS, run))
 			continue;
 		options.mode = (enum ranks_mode)(run % MODES);
 		options.transport = run / MODES ? "tcp" : "shm";
@@ -355,7 +354,7 @@ static void truncate_some(struct rank *rank)
 	if (!begin(&gpu, rank))
 		return;
 	for (uint32_t row = 0; row < ROWS && fine; row++) {
-		if (row != sample_from(0) % ROWS && !sample_has(row))
+		if (!sample_of(ROWS, row))
 			continue;
 		const uint64_t count = row < 4 ? 2 : row < 8 ? EAGER + 5 : LONG, room = row & 4 ? 1 : count - 1;
 		struct buffer buffer;
