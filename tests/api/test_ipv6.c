@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "ranks.h"
+#include "skip.h"
 
 enum { RANKS = 3, DESCRIPTORS = 256 };
 
@@ -95,10 +96,8 @@ static bool has_ipv6(void)
 
 static void data_travels_over_ipv6(void **state)
 {
-	if (!has_ipv6()) {
-		print_message("this machine has no ::1\n");
-		skip();
-	}
+	if (!has_ipv6())
+		skip_because("this machine has no ::1");
 	const struct ranks_options options = { .size = RANKS, .transport = "tcp", .bare = true };
 	ranks_must_pass(&options, talk_over_ipv6);
 }

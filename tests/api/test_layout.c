@@ -13,6 +13,7 @@
 
 #include "cpus.h"
 #include "ranks.h"
+#include "skip.h"
 
 enum { SIZE = 5, COUNT = 1000, ROWS_MOST = 64 };
 
@@ -124,10 +125,8 @@ static void on_two_halves(ranks_body *body, const char *algorithm)
 {
 	struct plan plan = { .algorithm = algorithm };
 	char described[64];
-	if (!test_two_cpus(plan.cpus)) {
-		print_message("this process may use one core only\n");
-		skip();
-	}
+	if (!test_two_cpus(plan.cpus))
+		skip_because("this process may use one core only");
 	snprintf(described, sizeof(described), "pack:%d core:1 pu:1", plan.cpus[1] + 1);
 	setenv("HWLOC_SYNTHETIC", described, 1);
 	const struct ranks_options options = { .size = SIZE, .bare = true, .context = &plan };

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "sample.h"
+#include "skip.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
 
@@ -250,7 +251,7 @@ static void json_is_valid_and_nothing_else_is_printed(void **state)
 	};
 	static struct outcome outcome;
 	if (system("python3 -c 'import json' 2>/dev/null") != 0)
-		skip();
+		skip_because("there is no python3");
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		if (!sample_of(COUNT(rows), i))
 			continue;

@@ -11,6 +11,7 @@
 #include "report/output.h"
 #include "report/plot.h"
 #include "report/wrap.h"
+#include "skip.h"
 
 static const struct bench_measurement measured = {
 	.library = "collet",
@@ -240,7 +241,7 @@ static void the_table_has_a_row_that_reads_like_nccl_tests(void **state)
 static void a_plot_is_an_svg_and_a_quote_in_a_name_is_only_a_quote(void **state)
 {
 	if (system("command -v gnuplot >/dev/null") != 0)
-		skip();
+		skip_because("there is no gnuplot");
 	char folder[] = "/tmp/collet-test-XXXXXX", path[128], start[256] = "";
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/it's.svg", folder);

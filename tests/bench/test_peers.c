@@ -10,20 +10,19 @@
 
 #include "compare/competitor.h"
 #include "compare/load.h"
+#include "skip.h"
 
-/* Starts the variant; false (after cmocka's skip) when it cannot be had here. */
-static bool start(struct competitor *c, struct bootstrap *bootstrap, const struct peer_variant *variant, uint32_t ranks)
+/* Starts the variant; skips the test if its library is here but this variant does not start. */
+static void start(struct competitor *c, struct bootstrap *bootstrap, const struct peer_variant *variant, uint32_t ranks)
 {
 	memset(c, 0, sizeof(*c));
 	c->variant = variant;
 	c->transport = variant->transport;
-	if (!bootstrap_init(bootstrap, ranks, true))
-		return false;
+	assert_true(bootstrap_init(bootstrap, ranks, true));
 	if (competitor_start(c, bootstrap))
-		return true;
-	print_message("%s: %s\n", variant->library, c->problem);
+		return;
 	bootstrap_deinit(bootstrap);
-	return false;
+	skip_because("%s: %s", variant->library, c->problem);
 }
 
 static bool ask(struct competitor *c, enum bench_order order, const struct bench_work *work, uint64_t count,
@@ -44,8 +43,7 @@ static void every_collective_that_it_has_is_right(void **state)
 	static const uint64_t counts[] = { 0, 1, 1000, 100000 };
 	struct competitor c;
 	struct bootstrap bootstrap;
-	if (!start(&c, &bootstrap, variant, 3))
-		skip();
+	start(&c, &bootstrap, variant, 3);
 	uint32_t offered = 0;
 	for (uint32_t collective = 0; collective < BENCH_COLLECTIVES; collective++)
 		for (uint32_t in_place = 0; in_place < 2; in_place++)
@@ -79,8 +77,7 @@ static void it_times_and_samples(void **state)
 	struct competitor c;
 	struct bootstrap bootstrap;
 	struct bench_reply reply;
-	if (!start(&c, &bootstrap, variant, 2))
-		skip();
+	start(&c, &bootstrap, variant, 2);
 	assert_true(ask(&c, BENCH_PREPARE, &allreduce, 256, 0, &reply));
 	assert_true(ask(&c, BENCH_BATCH, &allreduce, 256, 100, &reply));
 	assert_int_equal(reply.answer, BENCH_DONE);
@@ -108,8 +105,7 @@ static void it_sleeps_while_another_is_measured(void **state)
 	struct competitor waiting = { .variant = *state, .transport = ((struct peer_variant *)*state)->transport };
 	struct bootstrap bootstrap;
 	struct bench_reply reply;
-	if (!start(&measured, &bootstrap, *state, 2))
-		skip();
+	start(&measured, &bootstrap, *state, 2);
 	assert_true(competitor_start(&waiting, &bootstrap));
 	assert_true(ask(&waiting, BENCH_PREPARE, &allreduce, 256, 0, &reply));
 	assert_true(ask(&measured, BENCH_PREPARE, &allreduce, 256, 0, &reply));
@@ -170,38 +166,66 @@ static void a_driver_that_fails_to_start_tells_its_last_line(void **state)
 	unsetenv("COLLET_BENCH_PEERS");
 }
 
+/* Starts a variant once. False, with a line that says why, if its library's driver or launcher is not here. */
+static bool has_library(const struct peer_variant *variant)
+{
+	struct competitor c = { .variant = variant, .transport = variant->transport };
+	struct bootstrap bootstrap;
+	if (!bootstrap_init(&bootstrap, 2, true))
+		return true;   /* the rows fail, too */
+	if (competitor_start(&c, &bootstrap))
+		competitor_stop(&c);
+	else if (c.missing)
+		print_message("%s: %s\n", variant->library, c.problem);
+	bootstrap_deinit(&bootstrap);
+	return !c.missing;
+}
+
+enum { ROWS_MOST = 256 };
+
+struct rows {
+	struct CMUnitTest tests[ROWS_MOST];
+	char names[ROWS_MOST][64];
+	size_t count;
+};
+
+static void add(struct rows *rows, const struct peer_variant *variant, const char *what, CMUnitTestFunction run)
+{
+	char name[64];
+	assert_true(rows->count < ROWS_MOST);
+	bench_peer_variant_name(variant, name);
+	snprintf(rows->names[rows->count], sizeof(rows->names[0]), "%.40s/%s/%s", name, variant->transport, what);
+	rows->tests[rows->count] = (struct CMUnitTest){ .name = rows->names[rows->count], .test_func = run,
+		.initial_state = (void *)(uintptr_t)variant };
+	rows->count++;
+}
+
 int main(void)
 {
-	static struct CMUnitTest tests[256];
-	static char names[256][64];
-	size_t count = 0;
-	tests[count++] = (struct CMUnitTest)cmocka_unit_test(what_is_missing_is_said_with_its_command);
-	tests[count++] = (struct CMUnitTest)cmocka_unit_test(a_driver_that_fails_to_start_tells_its_last_line);
-	/* After the two that set or need no folder: the build says where the drivers are. */
-	const char *folder = getenv("BENCH_TEST_PEERS");
-	for (size_t v = 0; v < bench_peer_variant_count && folder != NULL; v++) {
+	static struct rows rows;
+	const struct CMUnitTest drivers[] = {
+		cmocka_unit_test(what_is_missing_is_said_with_its_command),
+		cmocka_unit_test(a_driver_that_fails_to_start_tells_its_last_line),
+	};
+	const int failed = cmocka_run_group_tests(drivers, NULL, NULL);
+	/* After these two, which set and unset the folder: the build says where the drivers are. */
+	const char *folder = getenv("BENCH_TEST_PEERS"), *library = "";
+	if (folder == NULL)
+		return failed;
+	setenv("COLLET_BENCH_PEERS", folder, 1);
+	bool is_here = false;
+	for (size_t v = 0; v < bench_peer_variant_count; v++) {
 		const struct peer_variant *variant = &bench_peer_variants[v];
-		if (variant->transport == NULL)
-			continue;   /* the same drivers again */
-		char name[64];
-		bench_peer_variant_name(variant, name);
-		snprintf(names[count], sizeof(names[count]), "%.40s/%s/results", name, variant->transport);
-		tests[count] = (struct CMUnitTest){ names[count], every_collective_that_it_has_is_right, NULL, NULL,
-			(void *)(uintptr_t)variant };
-		count++;
+		if (strcmp(variant->library, library) != 0)
+			is_here = has_library(variant);
+		library = variant->library;
+		if (!is_here || variant->transport == NULL)   /* without a transport: the same drivers again */
+			continue;
+		add(&rows, variant, "results", every_collective_that_it_has_is_right);
 		if (strcmp(variant->name, "default") != 0)
 			continue;
-		snprintf(names[count], sizeof(names[count]), "%s/%s/times", variant->library, variant->transport);
-		tests[count] = (struct CMUnitTest){ names[count], it_times_and_samples, NULL, NULL,
-			(void *)(uintptr_t)variant };
-		count++;
-		snprintf(names[count], sizeof(names[count]), "%s/%s/sleeps", variant->library, variant->transport);
-		tests[count] = (struct CMUnitTest){ names[count], it_sleeps_while_another_is_measured, NULL, NULL,
-			(void *)(uintptr_t)variant };
-		count++;
+		add(&rows, variant, "times", it_times_and_samples);
+		add(&rows, variant, "sleeps", it_sleeps_while_another_is_measured);
 	}
-	int failed = _cmocka_run_group_tests("drivers", tests, 2, NULL, NULL);
-	if (folder != NULL)
-		setenv("COLLET_BENCH_PEERS", folder, 1);
-	return failed + _cmocka_run_group_tests("peers", tests + 2, count - 2, NULL, NULL);
+	return failed + _cmocka_run_group_tests("peers", rows.tests, rows.count, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "bootstrap/meet/host_table.h"
 #include "cpus.h"
+#include "skip.h"
 #include "world.h"
 
 enum { ANY = COLLET_LOCALITY_ANY };
@@ -172,10 +173,8 @@ static void ranks_know_where_the_others_run(void **state)
 {
 	enum { SIZE = 5 };
 	int cpus[2];
-	if (!test_two_cpus(cpus)) {
-		print_message("this process may use one core only\n");
-		skip();
-	}
+	if (!test_two_cpus(cpus))
+		skip_because("this process may use one core only");
 	struct bound_rank ranks[SIZE] = { 0 };
 	char name[32], store[64], described[64];
 	snprintf(described, sizeof(described), "pack:%d core:1 pu:1", cpus[1] + 1);

@@ -13,6 +13,7 @@
 #include "bootstrap/interface.h"
 #include "bootstrap/store/store.h"
 #include "core/status.h"
+#include "skip.h"
 #include "world.h"
 
 static void meet_and_check(
@@ -63,10 +64,9 @@ static void all_ranks_meet_over_ipv6(void **state)
 	char store[64];
 	int fd = socket(AF_INET6, SOCK_STREAM, 0);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0) {
-		print_message("skipped: this host has no IPv6\n");
 		if (fd >= 0)
 			close(fd);
-		skip();
+		skip_because("this host has no IPv6");
 	}
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &bytes), 0);
 	close(fd);
@@ -84,10 +84,8 @@ static void by_the_hosts_own_name_nobody_listens_on_loopback(void **state)
 	uint32_t found;
 	assert_int_equal(gethostname(name, sizeof(name)), 0);
 	if (collet_host_resolve(name, 1, &routed, 1, &found) || collet_interface_choose("", NULL, &routed) ||
-	    collet_address_is_loopback(&routed)) {
-		print_message("skipped: this host has no name of its own, or no network\n");
-		skip();
-	}
+	    collet_address_is_loopback(&routed))
+		skip_because("this host has no name of its own, or no network");
 	snprintf(store, sizeof(store), "tcp://%.120s:%u", name, test_free_port());
 	for (uint32_t r = 0; r < 3; r++) {
 		test_rank_set(&ranks[r], r, 3, store, "s3cret", 20000);

@@ -16,6 +16,7 @@
 #include "bootstrap/interface.h"
 #include "bootstrap/store/store.h"
 #include "core/status.h"
+#include "skip.h"
 #include "world.h"
 
 static void who_does_not_come_is_named_to_all(void **state)
@@ -182,10 +183,8 @@ static void another_user_is_neither_let_in_nor_believed(void **state)
 	char name[32], store[64], local_name[64];
 	int status, ready[2];
 	char byte;
-	if (geteuid() != 0) {
-		print_message("skipped: only root can become another user\n");
-		skip();
-	}
+	if (geteuid() != 0)
+		skip_because("only root can become another user");
 	test_unique_name(name);
 	snprintf(store, sizeof(store), "unix:%s", name);
 	assert_int_equal(collet_store_unix_name(name, local_name), COLLET_OK);

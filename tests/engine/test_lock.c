@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/lock.h"
+#include "skip.h"
 
 enum { TRIALS = 300, TURNS = 400, OTHERS = 2 };
 
@@ -69,7 +70,7 @@ static bool may_enter(void)
 static void must_fence(void)
 {
 	if (!engine.has_fence)
-		skip();  /* this kernel has no suitable membarrier, so there is no bias */
+		skip_because("this kernel has no suitable membarrier, so there is no bias");
 }
 
 static void no_thread_enters_before_one_has_called(void **state)

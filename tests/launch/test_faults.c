@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
 #include "tool.h"
 
 static char folder[64];
@@ -109,10 +110,8 @@ static void many_ranks_fit_under_a_small_limit_of_files(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	small = before;
 	small.rlim_cur = 64;
-	if (before.rlim_max < 256) {
-		print_message("skipped: the hard limit of open files is below 256\n");
-		skip();
-	}
+	if (before.rlim_max < 256)
+		skip_because("the hard limit of open files is below 256");
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
 	const int status = tool_run(&tool, WORDS("-n", "40", "sh", "-c", "ulimit -n"));
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
 #include "tool.h"
 
 /* examples/allreduce.c's line of a rank: rank r gives (r + 1) * (1 2 3 4). */
@@ -41,14 +42,12 @@ static void run_under(const char *launcher, const char *const *arguments, unsign
 	tool_deinit(&tool);
 }
 
-static bool is_installed(const char *program)
+static void must_be_installed(const char *program)
 {
 	char command[128];
 	snprintf(command, sizeof(command), "command -v %s >/dev/null", program);
-	if (system(command) == 0)
-		return true;
-	print_message("skipped: %s is not installed\n", program);
-	return false;
+	if (system(command) != 0)
+		skip_because("%s is not installed", program);
 }
 
 static const char *example(void)
@@ -58,8 +57,7 @@ static const char *example(void)
 
 static void open_mpi(void **state)
 {
-	if (!is_installed("mpirun.openmpi"))
-		skip();
+	must_be_installed("mpirun.openmpi");
 	/* As root, as in containers, and with more ranks than cores. */
 	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
 	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -69,8 +67,7 @@ static void open_mpi(void **state)
 
 static void mpich(void **state)
 {
-	if (!is_installed("mpirun.mpich"))
-		skip();
+	must_be_installed("mpirun.mpich");
 	run_under("mpirun.mpich", WORDS("-n", "3", example()), 3);
 	run_under("mpirun.mpich", WORDS("-n", "1", example()), 1);
 }

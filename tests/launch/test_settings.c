@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
 #include "tool.h"
 
 static char home[64];
@@ -286,10 +287,8 @@ static void read_cpus(const char *output, int rank, cpu_set_t *cpus)
 
 static void ranks_get_cores_of_their_own_where_there_are_enough(void **state)
 {
-	if (usable_cores() < 2) {
-		print_message("skipped: one core only\n");
-		skip();
-	}
+	if (usable_cores() < 2)
+		skip_because("this process may use one core only");
 	static const char *const policies[] = { "core", "auto" };
 	for (size_t i = 0; i < 2; i++) {
 		struct tool tool;

@@ -9,6 +9,7 @@
 #include "core/types.h"
 #include "reduce/reduce.h"
 #include "reference.h"
+#include "skip.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -419,7 +420,7 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 #else
 static void the_callers_mode_is_neither_used_nor_lost(void **state)
 {
-	skip(); /* the test only knows the mode register of x86-64 */
+	skip_because("the test only knows the mode register of x86-64");
 }
 #endif
 

@@ -11,12 +11,6 @@
 
 #include "selection/tuning.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-
 enum { STACK_BYTES = 256 << 10, MOST_BYTES = 4096, PAINT = 0xa5 };
 
 /* The lines of a link but the last two. */
@@ -68,8 +62,6 @@ static void *parse_on_paint(void *context)
 
 static void parsing_needs_little_stack(void **state)
 {
-	if (SANITIZED)
-		skip(); /* frames are larger */
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct run run = { .row = &rows[i] };
 		parse(rows[i].text); /* here the dynamic linker resolves what parsing calls */

@@ -12,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/digits.h"
 #include "data/idx.h"
+#include "skip.h"
 
 enum { PATH_BYTES = 256 };
 
@@ -250,7 +251,7 @@ static void the_real_cifar10_is_whole(void **state)
 	char path[4096];
 	snprintf(path, sizeof(path), "%s/cifar-10", data ? data : "");
 	if (!data || access(path, R_OK) != 0)
-		skip();
+		skip_because("COLLET_DATA names no folder with cifar-10 in it");
 	for (int part = 0; part < 2; part++) {
 		uint32_t labels[10] = { 0 };
 		assert_true(dataset_load(&set, "cifar10", data, (enum dataset_part)part, 0));

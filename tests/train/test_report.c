@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
 #include "tool.h"
 
 /* Ten steps an epoch. */
@@ -158,10 +159,8 @@ static void the_plot_has_all_epochs(void **state)
 {
 	static char text[1 << 20];
 	struct tool tool;
-	if (system("command -v gnuplot >/dev/null") != 0) {
-		print_message("skipped: there is no gnuplot\n");
-		skip();
-	}
+	if (system("command -v gnuplot >/dev/null") != 0)
+		skip_because("there is no gnuplot");
 	/* The first epoch is another run's, and the checkpoint's to tell. */
 	assert_int_equal(
 		tool_run(&tool, WORDS("-n", "2", train, SHORT, "--steps", "10", "--checkpoint", checkpoint)), 0);

@@ -15,6 +15,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "listen.h"
+#include "skip.h"
 
 static char folder[] = "/tmp/collet-tensors-XXXXXX", path[64], partial[80];
 
@@ -191,10 +192,8 @@ static const char python[] =
 
 static void python_opens_it(void **state)
 {
-	if (system("python3 -c '' 2>/dev/null") != 0) {
-		print_message("skipped: there is no python3\n");
-		skip();
-	}
+	if (system("python3 -c '' 2>/dev/null") != 0)
+		skip_because("there is no python3");
 	write_all("12");
 	const pid_t child = fork();
 	assert_true(child >= 0);

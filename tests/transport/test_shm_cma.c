@@ -17,6 +17,7 @@
 
 #include "core/status.h"
 #include "shm_pair.h"
+#include "skip.h"
 
 /* Sends a message from end 0 to end 1, and checks that it comes. Returns how often the receiver asked the kernel. */
 static uint64_t deliver(struct pair *pair, void *data, void *into, size_t bytes, uint32_t flags, bool view)
@@ -146,7 +147,7 @@ static void a_kernel_that_refuses_is_not_asked(void **state)
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
 	if (WEXITSTATUS(status) == NO_FILTER)
-		skip();
+		skip_because("this kernel filters no system calls");
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -167,10 +168,8 @@ static void what_the_kernel_does_not_read_is_copied(void **state)
 {
 	enum { BYTES = 4 * SHM_CMA_MIN };
 	unsigned char *secret = map_secret(BYTES), *into = malloc(BYTES), *own = malloc(2 * BYTES);
-	if (secret == MAP_FAILED) {
-		print_message("no memfd_secret() here\n");
-		skip();
-	}
+	if (secret == MAP_FAILED)
+		skip_because("this kernel has no memfd_secret()");
 	static const struct {
 		bool is_secret;
 		size_t from, bytes;

@@ -18,6 +18,7 @@
 
 #include "core/config.h"
 #include "pair.h"
+#include "skip.h"
 #include "transport/tcp/tcp_endpoint.h"
 
 extern const struct collet_transport collet_tcp_transport;
@@ -265,7 +266,7 @@ static void a_connection_lost_before_the_hellos_is_a_lost_peer(void **state)
 {
 	const int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), soon_ms = 50;
 	if (home < 0 || unshare(CLONE_NEWNET))
-		skip();
+		skip_because("this process may not create a network namespace");
 	struct pair pair = { 0 };
 	set_loopback(IFF_UP);
 	pair_connect(&pair, "tcp", false);
