@@ -4,9 +4,10 @@
 
 #include "pair.h"
 
-/* Each runs one part on these transports (terminated by NULL), and returns the number of failed rows. */
-int contract_messages(const char *const *names);
-int contract_ends(const char *const *names);
-int contract_threads(const char *const *names);
+/* Each runs one part on these transports, without the rows that need what a transport does not have. The last subject
+ * has no name. Returns the number of failed rows. */
+int contract_messages(const struct subject *subjects);
+int contract_ends(const struct subject *subjects);
+int contract_threads(const struct subject *subjects);
 
 #endif

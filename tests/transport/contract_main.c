@@ -4,8 +4,8 @@
  *
  * TRANSPORT is a name as in COLLET_TRANSPORT (tcp, faulty:shm), or the file of a module, libcollet-transport-NAME.so,
  * which may have wrappers before it (faulty:./libcollet-transport-NAME.so). The default is the built-in transports, and
- * all parts. The exit status is 0 if every promise is kept, 1 if not, 2 if a transport is not available, 77 if none has
- * a device here. */
+ * all parts. Rows that need what a transport does not have are left out, and a line says so. The exit status is 0 if
+ * every promise is kept, 1 if not, 2 if a transport is not available, 77 if none has a device here. */
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ enum { NAMES_MOST = 15 };
 
 static const struct {
 	const char *name;
-	int (*run)(const char *const *names);
+	int (*run)(const struct subject *subjects);
 } parts[] = {
 	{ "messages", contract_messages },
 	{ "ends", contract_ends },
@@ -78,8 +78,35 @@ static collet_status probe(const char *name)
 	return status;
 }
 
-/* Fills names with the available transports. Returns 0, or the exit status if there are none. */
-static int choose(const char *names[NAMES_MOST + 1], char **arguments, int count)
+/* Asks each transport what it has, and says what it has not. */
+static void ask_features(struct subject *subjects)
+{
+	static const struct {
+		unsigned feature;
+		const char *name;
+	} features[] = {
+		{ HAS_PEERS, "other ranks" },
+		{ HAS_RECV_READY, "is_recv_ready()" },
+		{ HAS_TRIES, "try_send()" },
+		{ HAS_RETURNED_VIEWS, "views to send back" },
+	};
+	for (struct subject *subject = subjects; subject->name; subject++) {
+		const char *before = "has no";
+		subject->has = transport_features(subject->name);
+		if (subject->has == HAS_ALL)
+			continue;
+		printf("%s ", subject->name);
+		for (size_t f = 0; f < sizeof(features) / sizeof(features[0]); f++)
+			if (!(subject->has & features[f].feature)) {
+				printf("%s %s", before, features[f].name);
+				before = ", no";
+			}
+		puts(": rows that need them are left out");
+	}
+}
+
+/* Fills subjects with the available transports. Returns 0, or the exit status if there are none. */
+static int choose(struct subject subjects[NAMES_MOST + 1], char **arguments, int count)
 {
 	static char own[NAMES_MOST][PATH_MAX];
 	int chosen = 0;
@@ -89,16 +116,17 @@ static int choose(const char *names[NAMES_MOST + 1], char **arguments, int count
 	}
 	if (count == 0)
 		for (; collet_transports[chosen]; chosen++)
-			names[chosen] = collet_transports[chosen]->name;
+			subjects[chosen].name = collet_transports[chosen]->name;
 	for (int i = 0; i < count; i++) {
 		const char *name = name_of(arguments[i], own[i], sizeof(own[i]));
 		const collet_status status = probe(name);
 		if (status != COLLET_OK && status != COLLET_ERR_UNSUPPORTED)
 			return 2;
 		if (status == COLLET_OK)
-			names[chosen++] = name;
+			subjects[chosen++].name = name;
 	}
-	names[chosen] = NULL;
+	subjects[chosen].name = NULL;
+	ask_features(subjects);
 	return chosen ? 0 : 77;
 }
 
@@ -116,7 +144,7 @@ static void choose_seed(void)
 
 int main(int argc, char **argv)
 {
-	const char *names[NAMES_MOST + 1] = { NULL };
+	struct subject subjects[NAMES_MOST + 1] = { 0 };
 	int first = 1, failed = 0, only = PARTS;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	choose_seed();
@@ -128,11 +156,11 @@ int main(int argc, char **argv)
 		if (strcmp(argv[1], parts[p].name) == 0)
 			only = p;
 	first += only < PARTS;
-	const int refused = choose(names, argv + first, argc - first);
+	const int refused = choose(subjects, argv + first, argc - first);
 	if (refused)
 		return refused;
 	for (int p = 0; p < PARTS; p++)
 		if (only == PARTS || only == p)
-			failed += parts[p].run(names);
+			failed += parts[p].run(subjects);
 	return failed != 0;
 }

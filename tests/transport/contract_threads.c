@@ -162,10 +162,6 @@ static void threads_talk(void **state)
 	const struct row *row = this->row;
 	struct pair pair = { 0 };
 	pair_open(&pair, this->transport);
-	if (pair.single) {
-		pair_close(&pair);
-		skip();
-	}
 	struct worker workers[2];
 	pthread_t threads[2];
 	for (int i = 0; i < 2; i++) {
@@ -192,16 +188,18 @@ static void threads_talk(void **state)
 	pair_close(&pair);
 }
 
-int contract_threads(const char *const *names)
+int contract_threads(const struct subject *subjects)
 {
 	static char row_names[TRANSPORTS * ROWS][80];
 	static struct case_of cases[TRANSPORTS * ROWS];
 	static struct CMUnitTest tests[TRANSPORTS * ROWS];
 	size_t count = 0;
-	for (unsigned t = 0; names[t] && t < TRANSPORTS; t++) {
+	for (unsigned t = 0; subjects[t].name && t < TRANSPORTS; t++) {
+		if (!(subjects[t].has & HAS_PEERS))
+			continue;
 		for (unsigned r = 0; r < ROWS; r++, count++) {
-			cases[count] = (struct case_of){ names[t], &rows[r] };
-			snprintf(row_names[count], sizeof(row_names[count]), "%s/%s", names[t], rows[r].name);
+			cases[count] = (struct case_of){ subjects[t].name, &rows[r] };
+			snprintf(row_names[count], sizeof(row_names[count]), "%s/%s", subjects[t].name, rows[r].name);
 			tests[count] = (struct CMUnitTest){ .name = row_names[count], .test_func = threads_talk,
 				.initial_state = &cases[count] };
 		}

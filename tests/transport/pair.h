@@ -56,11 +56,32 @@ struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes);
 void pattern_fill(void *data, size_t bytes, uint64_t seed);
 bool pattern_is(const void *data, size_t bytes, uint64_t seed);
 
-/* A test that runs on every requested transport, as row TRANSPORT/NAME. *state is the transport's name. */
+/* What a transport may lack. */
+enum {
+	HAS_PEERS = 1 << 0,          /* it reaches other ranks, too */
+	HAS_RECV_READY = 1 << 1,     /* is_recv_ready() */
+	HAS_TRIES = 1 << 2,          /* try_send() and try_recv() */
+	HAS_RETURNED_VIEWS = 1 << 3, /* some messages arrive as views that may be sent back */
+	HAS_ALL = (1 << 4) - 1
+};
+
+struct subject {
+	const char *name;         /* as in COLLET_TRANSPORT */
+	unsigned has;             /* HAS_* */
+};
+
+/* Opens a pair in a child process and returns what the transport has. If that fails, it returns HAS_ALL: then the
+ * transport's rows fail too, each with its reason. */
+unsigned transport_features(const char *name);
+
+/* A test that runs on every requested transport that has what it needs, as row TRANSPORT/NAME. *state is the
+ * transport's name. */
 struct promise {
 	const char *name;
 	void (*run)(void **state);
+	unsigned needs;           /* HAS_* */
 };
-int run_on_transports(const char *group, const struct promise *promises, size_t count, const char *const *names);
+/* Runs the promises; the last subject has no name. Returns the number of failed rows. */
+int run_on_transports(const char *group, const struct promise *promises, size_t count, const struct subject *subjects);
 
 #endif
