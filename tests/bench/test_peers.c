@@ -10,6 +10,7 @@
 
 #include "compare/competitor.h"
 #include "compare/load.h"
+#include "sample.h"
 #include "skip.h"
 
 /* Starts the variant; skips the test if its library is here but this variant does not start. */
@@ -221,8 +222,10 @@ int main(void)
 		library = variant->library;
 		if (!is_here || variant->transport == NULL)   /* without a transport: the same drivers again */
 			continue;
-		add(&rows, variant, "results", every_collective_that_it_has_is_right);
-		if (strcmp(variant->name, "default") != 0)
+		const bool is_default = strcmp(variant->name, "default") == 0;
+		if (is_default || sample_has(v))
+			add(&rows, variant, "results", every_collective_that_it_has_is_right);
+		if (!is_default)
 			continue;
 		add(&rows, variant, "times", it_times_and_samples);
 		add(&rows, variant, "sleeps", it_sleeps_while_another_is_measured);

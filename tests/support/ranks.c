@@ -359,7 +359,8 @@ void ranks_must_pass_everywhere(const struct ranks_options *options, ranks_body 
 		const bool passed = ranks_all_passed(ranks);
 		ranks_free(&ranks);
 		if (!passed)
-			fail_msg("%u ranks as %s over %s", options->size, modes[r / TRANSPORTS], transports[r % TRANSPORTS]);
+			fail_msg("%u ranks as %s over %s", options->size, modes[r / TRANSPORTS],
+				transports[r % TRANSPORTS]);
 	}
 }
 

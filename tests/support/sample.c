@@ -8,19 +8,28 @@ struct sample {
 	uint64_t seed;
 };
 
-static struct sample read_sample(void)
+static void take_share(struct sample *sample, const char *name)
 {
-	struct sample sample = { 1, 1, 0 };
-	const char *share = getenv("COLLET_TEST_SAMPLE"), *seed = getenv("COLLET_TEST_SEED");
+	const char *share = getenv(name);
 	unsigned long long taken, of;
 	char more;
 	if (!share)
-		return sample;
+		return;
 	if (sscanf(share, "%llu/%llu%c", &taken, &of, &more) != 2 || taken == 0 || taken > of) {
-		fprintf(stderr, "COLLET_TEST_SAMPLE=%s is not of the form k/n, with k from 1 to n\n", share);
+		fprintf(stderr, "%s=%s is not of the form k/n, with k from 1 to n\n", name, share);
 		abort();
 	}
-	return (struct sample){ taken, of, seed ? strtoull(seed, NULL, 0) : 0 };
+	sample->taken *= taken;
+	sample->of *= of;
+}
+
+static struct sample read_sample(void)
+{
+	const char *seed = getenv("COLLET_TEST_SEED");
+	struct sample sample = { 1, 1, seed ? strtoull(seed, NULL, 0) : 0 };
+	take_share(&sample, "COLLET_TEST_SAMPLE");
+	take_share(&sample, "COLLET_TEST_PART");
+	return sample;
 }
 
 /* The finaliser of splitmix64 (Steele, Lea, Flood 2014). */

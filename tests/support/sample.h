@@ -1,6 +1,7 @@
 /* Selects a share of a test's rows, where all of them would take too long, as under sanitizers.
  *
- * COLLET_TEST_SAMPLE=k/n runs about k of n rows; COLLET_TEST_SEED selects which. Without it all run. */
+ * COLLET_TEST_SAMPLE=k/n runs about k of n rows; COLLET_TEST_SEED selects which. Without it all run. COLLET_TEST_PART
+ * is the same, of tests that always run a share of their rows: both multiply. */
 #ifndef COLLET_TESTS_SUPPORT_SAMPLE_H
 #define COLLET_TESTS_SUPPORT_SAMPLE_H
 
