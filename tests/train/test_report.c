@@ -191,7 +191,8 @@ static void what_cannot_be_had_is_said_before_training(void **state)
 		int status;
 	} rows[] = {
 		{{"--dataset", "digits", "--log", "/nowhere/at/all"}, NULL, "--log /nowhere/at/all: No such file", 1},
-		{{"--dataset", "digits", "--plot", "p.svg"}, "/nowhere", "--plot p.svg: there is no gnuplot", 1},
+		{{"--dataset", "digits", "--plot", "p.svg"}, "/nowhere",
+			"--plot p.svg: gnuplot is not installed; install it by scripts/install-deps plot", 1},
 		{{"--log-every", "0"}, NULL, "--log-every 0: not a whole number from 1", 2},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

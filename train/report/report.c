@@ -45,7 +45,8 @@ bool report_init(struct report *report, const struct options *options, uint32_t 
 	if (json && !report->json)
 		return train_fail("--json %s: %s", json, strerror(errno));
 	if (options->plot && !gnuplot_found())
-		return train_fail("--plot %s: there is no gnuplot to draw it with", options->plot);
+		return train_fail("--plot %s: gnuplot is not installed; install it by scripts/install-deps plot, or "
+				  "leave --plot away", options->plot);
 	return journal_open(&report->journal, options->log, options->log_every, options->resume);
 }
 
