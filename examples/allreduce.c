@@ -3,7 +3,7 @@
  *   cc allreduce.c $(pkg-config --cflags --libs collet) -o allreduce
  *   collet-run -n 4 ./allreduce
  *
- * It also runs under mpirun, torchrun and srun, and alone: a world of one rank. It is C and C++ alike. */
+ * It also runs under mpirun, and alone: a world of one rank. It is C and C++ alike. */
 #include <collet/collet.h>
 
 #include <stdint.h>
