@@ -16,7 +16,7 @@ SUMS = ["[  PASSED  ] 3 test(s).", "[  SKIPPED ] 1 test(s), listed below:"]
 
 
 def entry(result, said, **more):
-    return {"name": "room / test", "result": result, "returncode": 1, "duration": 3.2, "env": {},
+    return {"name": "folder / test", "result": result, "returncode": 1, "duration": 3.2, "env": {},
             "stdout": "\n".join(said), **more}
 
 
@@ -30,12 +30,12 @@ TABLE = [
     ("nothing at all", {"plain": []}, ["0 passed, 0 failed, 0 skipped"], [], 1),
     ("a row that fails, far from the end",
      {"plain": [entry("FAIL", WRONG + CMOCKA * 100 + SUMS + ["[  FAILED  ] rows: 2 test(s), listed below:"])]},
-     ["---- plain: room / test (FAIL, exit status 1, after 3 s) said last:", RUN + "bad", "bad.c:7: error: 1 != 2",
-      FAILED + "bad", "failed: plain: room / test", "3 passed, 2 failed, 1 skipped"], ["good"], 1),
+     ["---- plain: folder / test (FAIL, exit status 1, after 3 s) said last:", RUN + "bad", "bad.c:7: error: 1 != 2",
+      FAILED + "bad", "failed: plain: folder / test", "3 passed, 2 failed, 1 skipped"], ["good"], 1),
     ("a row that does not end", {"tsan": [entry("TIMEOUT", CMOCKA + [RUN + "endless"])]},
      ["(TIMEOUT", RUN + "endless", "0 passed, 1 failed, 0 skipped"], ["good"], 1),
     ("no output, or on standard error", {"vm": [entry("FAIL", []), entry("ERROR", [], stderr="no such thing")]},
-     ["nothing", "no such thing", "failed: vm: room / test (FAIL", "failed: vm: room / test (ERROR",
+     ["nothing", "no such thing", "failed: vm: folder / test (FAIL", "failed: vm: folder / test (ERROR",
       "0 passed, 2 failed, 0 skipped"], [], 1),
     ("how rows were drawn",
      {"asan": [entry("FAIL", ["x"], env={"COLLET_TEST_SEED": "7", "COLLET_TEST_SAMPLE": "1/6", "HOME": "/h"})]},
