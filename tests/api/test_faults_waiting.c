@@ -10,7 +10,7 @@
 
 #include "ranks.h"
 
-enum { LATE_MS = 100, IDLE_MS = 300, WAITING_MOST_US = 25 * 1000, IDLE_MOST_US = 1000 };
+enum { LATE_MS = 100, IDLE_MS = 300, WAITING_MOST_US = 10 * 1000, IDLE_MOST_US = 1000 };
 
 /* Two ranks have a core each on most machines and spin before they sleep; more ranks may not. */
 static const struct row {
