@@ -67,7 +67,7 @@ struct collet_span_arguments {
 
 /* One rank's arguments. Addresses are the GPU's. A buffer that the rank does not use has 0 bytes. */
 struct collet_plan_rank {
-	uint64_t plan, plan_bytes;
+	uint64_t plan, plan_bytes; /* no bytes: the kernel does nothing */
 	uint64_t windows;          /* an array: the address of each rank's window */
 	uint64_t abort;            /* A 32-bit word; if it is not 0, all waits give up. See COLLET_ABORT_TIMEOUT. */
 	uint64_t left_ranks;       /* a 64-bit word: one bit for each rank that has left; 0: not checked */

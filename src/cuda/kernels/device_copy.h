@@ -42,8 +42,9 @@ DEVICE_NOINLINE void copy(const struct reduction *reduction)
 	uint64_t differs = 0;
 	for (uint32_t k = 0; k < reduction->result_count; k++)
 		differs |= reduction->results[k] ^ reduction->sources[0];
+	/* A power of two: a GPU divides by other numbers slowly. */
 	const uint64_t unit = differs % 16 == 0 ? 16 : differs % 4 == 0 ? 4 : 1;
-	const uint64_t before = (unit - reduction->sources[0] % unit) % unit;
+	const uint64_t before = -reduction->sources[0] & (unit - 1);
 	const uint64_t head = before < reduction->count ? before : reduction->count;
 	uint64_t done = reduction->count;
 	if (unit == 1) {
@@ -54,7 +55,7 @@ DEVICE_NOINLINE void copy(const struct reduction *reduction)
 		copy_packs(reduction, head);
 	else
 		copy_words(reduction, head);
-	done = head + (reduction->count - head) / unit * unit;
+	done = head + ((reduction->count - head) & ~(unit - 1));
 	copy_bytes(reduction, 0, head);
 	copy_bytes(reduction, done, reduction->count);
 }

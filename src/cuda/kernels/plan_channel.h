@@ -4,6 +4,9 @@
 
 #include "cuda/kernels/device_numbers.h"
 
+/* Longest kernel plan that a block copies to the memory that its threads share. */
+enum { SHARED_PLAN_BYTES = 4096 };
+
 /* Shared by the threads of a block. */
 struct channel_state {
 	uint64_t windows[COLLET_PLAN_RANKS];

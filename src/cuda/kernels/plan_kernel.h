@@ -119,7 +119,8 @@ DEVICE bool find_ranges(const struct plan_run *run, const struct segment *segmen
 	bool found = true;
 	for (uint32_t k = thread_index(); k < segment->move->source_count; k += thread_count())
 		found = find_source(run, segment, k) && found;
-	for (uint32_t k = thread_index(); k < segment->move->result_count; k += thread_count())
+	/* By other threads, so that both wait at once. */
+	for (uint32_t k = thread_count() - 1 - thread_index(); k < segment->move->result_count; k += thread_count())
 		found = find_result(run, segment, k) && found;
 	return block_all(found);
 }
@@ -225,29 +226,44 @@ DEVICE struct reduction reduction_of_segment(const struct plan_run *run, const s
 
 /* ---- A channel ---- */
 
-DEVICE void load_windows(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
+/* A kernel begins with what it reads of memory in few rounds: each takes the GPU over half a microsecond. */
+
+/* Copies the kernel plan to memory that the block shares, if it fits there. */
+DEVICE const struct collet_kernel_plan *load_plan(const struct collet_plan_rank *rank_arguments, uint64_t *copied)
 {
-	struct channel_state *state = run->state;
-	const uint64_t *windows = (const uint64_t *)(const void *)device_pointer(
-		rank_arguments->windows, run->plan->size * sizeof(uint64_t));
-	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count())
-		state->windows[p] = (uintptr_t)device_pointer(windows[p], collet_window_bytes(&run->arguments->window));
-	block_sync();
+	const uint64_t *plan = (const uint64_t *)(const void *)device_pointer(
+		rank_arguments->plan, rank_arguments->plan_bytes);
+	if (rank_arguments->plan_bytes > SHARED_PLAN_BYTES)
+		return (const struct collet_kernel_plan *)(const void *)plan;
+	for (uint32_t i = thread_index(); i < rank_arguments->plan_bytes / sizeof(*plan); i += thread_count())
+		copied[i] = plan[i];
+	return (const struct collet_kernel_plan *)(const void *)copied;
 }
 
-DEVICE void load_channel(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
+DEVICE void load_addresses(const struct plan_run *run, const struct collet_plan_rank *rank_arguments)
 {
+	const struct collet_window *window = &run->arguments->window;
 	struct channel_state *state = run->state;
+	const uint64_t *windows = (const uint64_t *)(const void *)device_pointer(
+		rank_arguments->windows, window->size * sizeof(uint64_t));
+	for (uint32_t p = thread_index(); p < window->size; p += thread_count())
+		state->windows[p] = (uintptr_t)device_pointer(windows[p], collet_window_bytes(window));
 	for (uint32_t b = thread_index(); b < 3; b += thread_count())
 		state->buffers[b] = (uintptr_t)device_pointer(rank_arguments->buffers[b], rank_arguments->bytes[b]);
-	block_sync();
+}
+
+/* Continues the counts of the launch before. */
+DEVICE void load_counts(struct plan_run *run)
+{
+	struct channel_state *state = run->state;
+	run->launch = *(const uint64_t *)(const void *)(run->own_window +
+		collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0));
 	for (uint32_t p = thread_index(); p < run->plan->size; p += thread_count()) {
 		state->sent[p] =
 			*(const uint64_t *)(const void *)window_word(run, COLLET_WINDOW_SENT, run->plan->rank, p);
 		state->received[p] =
 			*(const uint64_t *)(const void *)window_word(run, COLLET_WINDOW_RECEIVED, run->plan->rank, p);
 	}
-	block_sync();
 }
 
 DEVICE void save_channel(const struct plan_run *run)
@@ -336,9 +352,11 @@ DEVICE void signal_host(const struct plan_run *run, const struct collet_plan_ran
 		return;
 	unsigned char *ended_channels =
 		run->own_window + collet_window_word_at(&run->arguments->window, COLLET_WINDOW_ENDED_CHANNELS, 0, 0);
-	if (flag_add(ended_channels, 1) + 1 < block_count())
-		return;
-	*(uint64_t *)(void *)ended_channels = 0;
+	if (block_count() > 1) {
+		if (flag_add(ended_channels, 1) + 1 < block_count())
+			return;
+		*(uint64_t *)(void *)ended_channels = 0;
+	}
 	*(uint64_t *)(void *)(run->own_window +
 		collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0)) = run->launch + 1;
 	if (rank_arguments->done)
@@ -351,35 +369,38 @@ DEVICE void run_channel(const struct collet_plan_arguments *arguments)
 {
 	SHARED struct channel_state state;
 	SHARED struct plan_run run;
+	SHARED uint64_t plan[SHARED_PLAN_BYTES / sizeof(uint64_t)];
 	const struct collet_plan_rank *rank_arguments = &arguments->ranks[block_row()];
 	struct plan_cursor cursor = { 0, 0, 0, 0, 0, 0, false, false };
 	struct segment segment;
-	run.plan = (const struct collet_kernel_plan *)(const void *)device_pointer(
-		rank_arguments->plan, rank_arguments->plan_bytes);
+	if (!rank_arguments->plan_bytes)
+		return;
+	unsigned char *abort = device_pointer(rank_arguments->abort, sizeof(uint32_t));
+	/* The abort word is in host memory: 512 threads that read it take 17 us, one 1.5 us. */
+	const uint32_t aborted = thread_index() == thread_count() - 1 ? abort_load(abort) : 0;
+	run.plan = load_plan(rank_arguments, plan);
 	run.channel_index = block_index();
+	run.arguments = arguments;
+	run.abort = abort;
+	run.left_ranks =
+		rank_arguments->left_ranks ? device_pointer(rank_arguments->left_ranks, sizeof(uint64_t)) : NULL;
+	run.deadline_ns = rank_arguments->timeout_ns ? clock_ns() + rank_arguments->timeout_ns : 0;
+	run.signature = rank_arguments->signature;
+	run.state = &state;
+	run.jitter = arguments->jitter;
+	load_addresses(&run, rank_arguments);
+	block_sync();
 	run.part = run.channel_index / run.plan->channels_per_part;
 	run.part_channel = run.channel_index % run.plan->channels_per_part;
 	if (run.part >= run.plan->parts)
 		return;
-	run.arguments = arguments;
-	run.abort = device_pointer(rank_arguments->abort, sizeof(uint32_t));
-	run.left_ranks =
-		rank_arguments->left_ranks ? device_pointer(rank_arguments->left_ranks, sizeof(uint64_t)) : NULL;
-	run.deadline_ns = rank_arguments->timeout_ns ? clock_ns() + rank_arguments->timeout_ns : 0;
-	run.state = &state;
-	run.jitter = arguments->jitter;
-	load_windows(&run, rank_arguments);
 	run.own_window = (unsigned char *)(uintptr_t)state.windows[run.plan->rank];
-	run.signature = rank_arguments->signature;
-	run.launch = *(const uint64_t *)(const void *)(run.own_window +
-		collet_window_word_at(&arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0));
 	cursor.step = run.plan->first_step[run.part];
 	cursor.end_step = run.plan->first_step[run.part + 1];
-	bool ok = block_all(!abort_load(run.abort));
-	if (ok) {
+	load_counts(&run);
+	bool ok = block_all(!aborted);
+	if (ok)
 		announce_launch(&run);
-		load_channel(&run, rank_arguments);
-	}
 	while (ok && next_segment(&run, &cursor, &segment))
 		ok = run_segment(&run, &segment);
 	if (ok && !cursor.failed) {

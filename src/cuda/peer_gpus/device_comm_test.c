@@ -85,17 +85,7 @@ static collet_status check(const struct collet_device_comm *device_comm, const u
 collet_status collet_device_comm_warm_up(struct collet_device_comm *device_comm)
 {
 	static const char what[] = "launching a kernel for the first time";
-	const struct collet_kernel_plan nothing = {
-		.bytes = sizeof(nothing), .size = device_comm->state->size, .channels_per_part = 1
-	};
-	struct collet_plan_arguments arguments = { .window = device_comm->window };
-	/* A slot that messages overwrite later. */
-	const cu_pointer at =
-		device_comm->window_memory.address + collet_window_slot_at(&device_comm->window, false, 0, 0, 0);
-	const collet_status status = copy(device_comm, at, &nothing, sizeof(nothing), false);
-	if (status != COLLET_OK)
-		return status;
-	arguments.ranks[0] = (struct collet_plan_rank){ .plan = at, .plan_bytes = sizeof(nothing) };
+	const struct collet_plan_arguments arguments = { .window = device_comm->window };
 	const collet_status launched =
 		collet_kernel_launch(device_comm->kernels, COLLET_GPU_plan, 1, 1, &arguments, device_comm->stream);
 	cu_result result = device_comm->cuda->cuEventRecord(device_comm->last_launch_event, device_comm->stream);
