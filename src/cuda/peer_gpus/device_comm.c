@@ -50,7 +50,9 @@ struct collet_plan_options collet_device_comm_options(const struct collet_device
 	uint64_t used_channels = channels ? channels
 				 : bytes  ? bytes / device_comm->channel_limits.bytes_per_channel
 					  : most;
-	used_channels = is_ll ? 1 : at_most(at_least(used_channels, 1), most);
+	/* A segment costs the same however short it is, so those of a short call are sent at once. */
+	used_channels = is_ll ? (bytes + COLLET_LL_BYTES - 1) / COLLET_LL_BYTES : used_channels;
+	used_channels = at_most(at_least(used_channels, 1), most);
 	uint64_t segment = bytes ? bytes / (shape->size * used_channels * 2) : device_comm->segment_bytes;
 	segment = segment_bytes ? segment_bytes : at_least(segment, MIN_SEGMENT_BYTES);
 	segment = is_ll ? COLLET_LL_BYTES : at_most(segment, device_comm->segment_bytes);

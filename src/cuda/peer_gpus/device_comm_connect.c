@@ -166,10 +166,8 @@ static collet_status compute_layout(struct connect_state *setup)
 	/* A share of the GPU, so that launches of several communicators fit, in whatever order they start on each
 	 * GPU. */
 	const uint32_t fit = resident / (parts * device_comm->ranks_per_gpu), share = fit / COMMS_PER_GPU;
-	const struct collet_channel_limits *limits = &device_comm->channel_limits;
-	const uint32_t useful = (uint32_t)(COLLET_DEVCOLL_MAX_BYTES / limits->bytes_per_channel);
-	const uint32_t most = !device_comm->has_leader || useful >= limits->max_per_part ? limits->max_per_part
-			      : useful ? useful : 1;
+	const uint32_t most = device_comm->has_leader ? (uint32_t)(COLLET_DEVCOLL_MAX_BYTES / COLLET_LL_BYTES)
+						      : device_comm->channel_limits.max_per_part;
 	device_comm->channels_per_part = share > most ? most : share ? share : fit < 2 ? fit : 2;
 	if (!device_comm->channels_per_part)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,

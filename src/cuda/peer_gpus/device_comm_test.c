@@ -139,14 +139,13 @@ collet_status collet_device_comm_check_probes(struct collet_device_comm *device_
 static struct collet_devcoll_call call_of(
 	const struct collet_device_comm *device_comm, const struct device_comm_test *test)
 {
-	const uint32_t channels = test->is_ll ? 1 : device_comm->channels_per_part;
 	const uint64_t bytes = test->count * sizeof(uint32_t);
 	return (struct collet_devcoll_call){
 		.program = collet_program_find(COLLET_ALLREDUCE, "direct"),
 		.shape = collet_shape_of(
 			COLLET_ALLREDUCE, device_comm->state->rank, device_comm->state->size, 0, test->count),
-		.options = { sizeof(uint32_t), channels, test->is_ll ? COLLET_LL_BYTES : TEST_SEGMENT_BYTES,
-			test->is_ll },
+		.options = { sizeof(uint32_t), device_comm->channels_per_part,
+			test->is_ll ? COLLET_LL_BYTES : TEST_SEGMENT_BYTES, test->is_ll },
 		.dtype = COLLET_U32,
 		.op = COLLET_XOR,
 		.input = test->memory,
@@ -161,9 +160,8 @@ collet_status collet_device_comm_prepare_test(
 	struct collet_device_comm *device_comm, struct device_comm_test *test, bool is_ll)
 {
 	test->is_ll = is_ll;
-	test->count = (is_ll ? COLLET_LL_BYTES
-			     : (uint64_t)TEST_SEGMENT_BYTES * device_comm->channels_per_part * COLLET_WINDOW_SLOTS) /
-		      sizeof(uint32_t);
+	test->count = (uint64_t)(is_ll ? COLLET_LL_BYTES : TEST_SEGMENT_BYTES * COLLET_WINDOW_SLOTS) *
+		      device_comm->channels_per_part / sizeof(uint32_t);
 	for (uint64_t i = 0; i < test->count; i++)
 		test->words[i] = pattern(device_comm->state->rank, i);
 	const collet_status status =

@@ -41,7 +41,8 @@ static void calls_are_cut_by_their_size(void **state)
 {
 	static const struct row rows[] = {
 		{ 2, "direct", 8, 0, 0, true, 1, COLLET_LL_BYTES },
-		{ 8, "tree", 8 << 10, 0, 0, true, 1, COLLET_LL_BYTES },
+		{ 2, "direct", COLLET_LL_BYTES + 4, 0, 0, true, 2, COLLET_LL_BYTES },
+		{ 8, "tree", 8 << 10, 0, 0, true, 4, COLLET_LL_BYTES },
 		{ 2, "direct", (8 << 10) + 4, 0, 0, false, 1, 4 << 10 },
 		{ 2, "direct", 64 << 10, 0, 0, false, 1, 16 << 10 },
 		{ 4, "ring", 128 << 10, 0, 0, false, 2, 8 << 10 },
