@@ -32,9 +32,10 @@ union pack {
 /* Not inlined: code that several kernels share is compiled once. */
 #define DEVICE_NOINLINE static __device__ __noinline__
 #define UNROLL _Pragma("unroll")
-/* The arguments stay in constant memory: a copy for each thread would go through its stack. */
-#define KERNEL(name, type, body)                                                                                       \
-	extern "C" __global__ void __launch_bounds__(COLLET_BLOCK_THREADS)                                             \
+/* The arguments stay in constant memory: a copy for each thread would go through its stack. resident: blocks that a
+ * multiprocessor runs at a time, at least; more of them leave each thread fewer registers. */
+#define KERNEL(name, type, body, resident)                                                                             \
+	extern "C" __global__ void __launch_bounds__(COLLET_BLOCK_THREADS, resident)                                   \
 		collet_##name(const __grid_constant__ type arguments)                                                  \
 	{                                                                                                              \
 		body(&arguments);                                                                                      \
@@ -153,7 +154,7 @@ DEVICE void pack_store(unsigned char *to, const union pack *pack)
 #define DEVICE static inline __attribute__((always_inline, unused))
 #define DEVICE_NOINLINE static __attribute__((unused))
 #define UNROLL
-#define KERNEL(name, type, body)                                                                                       \
+#define KERNEL(name, type, body, resident)                                                                             \
 	enum { argument_bytes_##name = sizeof(type) };                                                                 \
 	static void run_##name(const void *arguments)                                                                  \
 	{                                                                                                              \

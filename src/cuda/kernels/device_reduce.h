@@ -17,8 +17,6 @@ struct reduction {
 	double inverse_f64;
 };
 
-enum { REDUCE_BATCH = 4 };
-
 /* Returns how many elements precede the first 16-byte pack. If all sources and results have the same alignment modulo
  * 16, they are accessed in packs, except for this head and the rest at the end. Otherwise the head is everything. */
 DEVICE uint64_t reduce_head(const struct reduction *reduction, uint32_t element_bytes)

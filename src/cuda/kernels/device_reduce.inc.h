@@ -6,6 +6,8 @@
 #define REDUCE_FN(function) REDUCE_EXPAND(function##_, REDUCE_NAME)
 #define REDUCE_BY(function) REDUCE_EXPAND(function##_, REDUCE_IN)
 #define REDUCE_LANES (16 / REDUCE_BYTES)
+/* Sources that a thread loads at once: fewer where more threads do (entry_points.h). */
+#define REDUCE_BATCH (REDUCE_BYTES >= 4 ? 2 : 4)
 
 /* Reduces `lanes` elements from number `at` on: one, or a full pack. Loads `batch` sources before it waits for the
  * first. Both are constants in all callers. */
@@ -82,6 +84,7 @@ DEVICE_NOINLINE void REDUCE_FN(reduce_called)(const struct reduction *reduction)
 #undef REDUCE_FN
 #undef REDUCE_BY
 #undef REDUCE_LANES
+#undef REDUCE_BATCH
 #undef REDUCE_NAME
 #undef REDUCE_IN
 #undef REDUCE_TYPE

@@ -26,13 +26,15 @@ DEVICE struct reduction reduction_of_span(const struct collet_span_arguments *ar
 	return reduction;
 }
 
+/* Elements of 4 bytes and more are only loaded and added: many threads hide the memory's latency. Narrower ones are
+ * converted, which takes registers. */
 #define REDUCE_KERNEL(name, element_bytes)                                                                             \
 	DEVICE void reduce_spans_##name(const struct collet_span_arguments *arguments)                                 \
 	{                                                                                                              \
 		const struct reduction reduction = reduction_of_span(arguments, element_bytes);                        \
 		reduce_##name(&reduction);                                                                             \
 	}                                                                                                              \
-	KERNEL(reduce_##name, struct collet_span_arguments, reduce_spans_##name)
+	KERNEL(reduce_##name, struct collet_span_arguments, reduce_spans_##name, (element_bytes) >= 4 ? 4 : 1)
 
 REDUCE_KERNEL(i8, 1)
 REDUCE_KERNEL(u8, 1)
@@ -52,15 +54,15 @@ DEVICE void copy_spans(const struct collet_span_arguments *arguments)
 	const struct reduction reduction = reduction_of_span(arguments, 1);
 	copy(&reduction);
 }
-KERNEL(copy, struct collet_span_arguments, copy_spans)
+KERNEL(copy, struct collet_span_arguments, copy_spans, 1)
 
 DEVICE void swap_spans(const struct collet_span_arguments *arguments)
 {
 	const struct reduction reduction = reduction_of_span(arguments, 1);
 	swap_span(&reduction);
 }
-KERNEL(swap, struct collet_span_arguments, swap_spans)
+KERNEL(swap, struct collet_span_arguments, swap_spans, 1)
 
-KERNEL(plan, struct collet_plan_arguments, run_channel)
+KERNEL(plan, struct collet_plan_arguments, run_channel, 1)
 
 #endif

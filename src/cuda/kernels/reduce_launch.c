@@ -8,6 +8,8 @@
 _Static_assert(sizeof(struct collet_span_arguments) <= 4096, "what every driver passes by value");
 _Static_assert(3 * COLLET_SPAN_MAX_OPERANDS <= COLLET_LAUNCH_WORDS, "any one span fits");
 
+enum { BLOCKS_PER_RESIDENT = 8 };
+
 /* The arguments of a launch being filled. */
 struct span_batch {
 	enum collet_gpu_kernel kernel;
@@ -76,16 +78,16 @@ static void add(struct span_batch *batch, const struct collet_gpu_span *span, si
 	batch->longest = packs > batch->longest ? packs : batch->longest;
 }
 
-/* Launches as many blocks as run at the same time, shared among the spans. No block gets less than one pack per
- * thread. */
+/* Launches blocks, shared among the spans: some for each that runs at a time, as blocks end at different times. No
+ * block gets less than one pack per thread. */
 static collet_status launch(const struct collet_kernel_set *set, const struct span_batch *batch, cu_stream stream)
 {
 	const uint32_t rows = batch->arguments.item_count;
 	if (!rows)
 		return COLLET_OK;
 	const uint64_t useful = (batch->longest + COLLET_BLOCK_THREADS - 1) / COLLET_BLOCK_THREADS;
-	const uint64_t resident = (set->resident_blocks[batch->kernel] + rows - 1) / rows;
-	const uint32_t columns = (uint32_t)(useful < resident ? useful : resident);
+	const uint64_t wanted = ((uint64_t)BLOCKS_PER_RESIDENT * set->resident_blocks[batch->kernel] + rows - 1) / rows;
+	const uint32_t columns = (uint32_t)(useful < wanted ? useful : wanted);
 	return collet_kernel_launch(set, batch->kernel, columns, rows, &batch->arguments, stream);
 }
 
