@@ -37,14 +37,15 @@
  *           resources stay allocated until the communicator is destroyed. The program must order launches and other
  *           calls of the communicator alike on all ranks, by streams, events or waiting. Launches of one capture must
  *           not overlap, even as two instances. None may run during or after collet_comm_destroy().
+ *           A launch for which the driver has no room blocks the other threads of the process inside the driver. If
+ *           ranks share a GPU, the library's thread may then never launch what the stream waits for. So wait for the
+ *           stream before more than 40 calls are in launched graphs. The driver of an H200 has room for 55.
  * Threads   Ranks that are threads of one process need a stream each. If one of them uses the legacy stream, the
  *           others' streams must have been created with CU_STREAM_NON_BLOCKING; CU_STREAM_PER_THREAD is not. The legacy
  *           stream and blocking streams wait for each other, and so would the ranks, until the deadline. On the legacy
  *           stream, calls of at most 8 KiB are COLLET_ERR_UNSUPPORTED if the threads share a GPU. Some operations
  *           make the driver wait for all running work or for the legacy stream: freeing memory, creating or destroying
- *           communicators. Do them only when all these ranks have made the calls that any of them has enqueued. A
- *           launch for which the driver has no room blocks all threads of the process. So let no rank run far ahead:
- *           30 launches of a graph fitted on an H200, 100 did not.
+ *           communicators. Do them only when all these ranks have made the calls that any of them has enqueued.
  * Destroy   collet_comm_destroy() ends enqueued calls with COLLET_ERR_ABORTED. It waits until their streams have passed
  *           them, which takes as long as the work enqueued before. It does not wait for a context that a fault broke,
  *           or after the driver refused part of a call. After 10 s it returns in any case. The resources of calls that
