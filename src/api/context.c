@@ -44,18 +44,19 @@ static const char *option_or_env(const char *option, const char *variable)
 	return option ? option : collet_env(variable);
 }
 
-/* Reads all settings except those of the bootstrap, which collet_launch_read() has read. */
-static collet_status read_settings(struct collet_context *context, const collet_options *options)
+static collet_status read_log_level(struct collet_context *context)
 {
 	const char *log = collet_env("COLLET_LOG");
 	const int level = log ? collet_log_level_parse(log) : COLLET_LOG_NONE;
 	if (level < 0)
 		return collet_fail(COLLET_ERR_CONFIG, "COLLET_LOG=%s is none of none, error, warn, info, debug", log);
 	context->engine.log.level = (enum collet_log_level)level;
-	context->engine.log.rank = context->launch.rank;
-	if (context->launch.rank == 0)
-		collet_warn_of_unknown_variables(&context->engine.log);
+	return COLLET_OK;
+}
 
+/* Reads all settings except those of the log and of the bootstrap. */
+static collet_status read_settings(struct collet_context *context, const collet_options *options)
+{
 	const char *transport = option_or_env(options ? options->transport : NULL, "COLLET_TRANSPORT");
 	collet_status status = COLLET_OK;
 	const char *algorithm = option_or_env(options ? options->algorithm : NULL, "COLLET_ALGORITHM");
@@ -226,7 +227,14 @@ static bool close_gpu(struct collet_context *context, bool is_forked)
 /* Reads the options, the environment and what this host is. */
 static collet_status read_local(struct collet_context *context, const collet_options *options, bool *progress_thread)
 {
-	collet_status status = collet_launch_read(&context->launch, options);
+	collet_status status = read_log_level(context);
+	if (status != COLLET_OK)
+		return status;
+	status = collet_launch_read(&context->launch, options);
+	context->engine.log.rank = context->launch.rank;
+	/* Also if that failed: a misspelt variable may be why. */
+	if (context->launch.rank == 0)
+		collet_warn_of_unknown_variables(&context->engine.log);
 	if (status == COLLET_OK)
 		status = read_settings(context, options);
 	if (status == COLLET_OK)

@@ -153,14 +153,15 @@ static void each_environment_is_understood(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct row *row = &rows[i];
-		struct collet_launch launch = { .rank = 99 };
+		struct collet_launch launch = { .rank = 99, .size = 99 };
 		set_environment(row->environment);
 		collet_status status = collet_launch_read(&launch, NULL);
 		if (!row->launcher) {
 			if (status != COLLET_ERR_CONFIG || !strstr(collet_last_error(), row->store))
 				fail_msg("%s: %s, '%s' does not say '%s'", row->name, collet_status_name(status),
 					collet_last_error(), row->store);
-			assert_int_equal(launch.rank, 99);  /* written on success only */
+			assert_int_equal(launch.size, 99);  /* only the rank is written */
+			assert_int_not_equal(launch.rank, 99);
 			continue;
 		}
 		if (status)

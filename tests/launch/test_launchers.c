@@ -119,6 +119,21 @@ static void an_unknown_variable_is_a_warning(void **state)
 	unsetenv("COLLET_LOG");
 }
 
+/* What is misspelt may be why creation fails. */
+static void an_unknown_variable_is_named_when_creation_fails(void **state)
+{
+	struct tool tool;
+	setenv("COLLET_SECERT", "/nowhere", 1);
+	setenv("COLLET_TIMEOUT", "five", 1);
+	assert_int_not_equal(tool_run(&tool, WORDS("-n", "2", example())), 0);
+	unsetenv("COLLET_TIMEOUT");
+	unsetenv("COLLET_SECERT");
+	if (occurrences(tool.error.text,
+		    "COLLET_SECERT is not a variable of collet (did you mean \"COLLET_SECRET\"?)") != 1)
+		fail_msg("\"%s\"", tool.error.text);
+	tool_deinit(&tool);
+}
+
 static void a_restarted_job_does_not_warn_again(void **state)
 {
 	struct tool tool;
@@ -253,6 +268,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(collet_run),
 		cmocka_unit_test(an_unknown_variable_is_a_warning),
+		cmocka_unit_test(an_unknown_variable_is_named_when_creation_fails),
 		cmocka_unit_test(a_restarted_job_does_not_warn_again),
 		cmocka_unit_test(collet_run_on_two_hosts),
 		cmocka_unit_test(nobody),

@@ -219,5 +219,7 @@ collet_status collet_launch_read(struct collet_launch *out, const collet_options
 		status = read_store(&launch, options, &info);
 	if (!status)
 		*out = launch;
+	else
+		out->rank = launch.rank;
 	return status;
 }

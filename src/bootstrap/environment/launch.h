@@ -20,7 +20,7 @@ struct collet_launch {
 	int64_t rendezvous_timeout_ns;   /* < 0: none */
 };
 
-/* Reads options and environment. *launch is written on success only. */
+/* Reads options and environment. On failure *launch keeps all but the rank, which is 0 if it was not read. */
 collet_status collet_launch_read(struct collet_launch *launch, const collet_options *options);
 
 #endif
