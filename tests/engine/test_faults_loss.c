@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include "engine/peer_queue.h"
 #include "ranks.h"
 #include "sample.h"
+#include "wrapped_transfers.h"
 
 enum { GOOD_CALLS = 2, SMALL = 17, MEDIUM = 40000, LARGE = 4 << 20 };
 
@@ -43,53 +43,10 @@ static void meet_fate(void)
 	raise(fate.signal);
 }
 
-static void point(void)
+void transfer_point(void)
 {
 	if (fate.points && --fate.points == 0)
 		meet_fate();
-}
-
-struct collet_queued_transfer *__real_collet_transfer_ring_add(
-	struct collet_transfer_ring *, struct collet_work_item *);
-struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_transfer_ring *, struct collet_work_item *);
-void __real_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
-void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
-enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
-enum collet_try_result __real_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
-
-struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_transfer_ring *ring, struct collet_work_item *item)
-{
-	point();
-	return __real_collet_transfer_ring_add(ring, item);
-}
-
-void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *queued, bool sent)
-{
-	point();
-	__real_collet_work_item_transfer_done(queued, sent);
-}
-
-enum collet_try_result __wrap_collet_peer_queue_send_now(
-	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
-{
-	point();
-	const enum collet_try_result now = __real_collet_peer_queue_send_now(peer_queue, transfer);
-	if (now == COLLET_TRY_DONE)
-		point();
-	return now;
-}
-
-enum collet_try_result __wrap_collet_peer_queue_receive_now(
-	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
-{
-	const enum collet_try_result now = __real_collet_peer_queue_receive_now(peer_queue, transfer);
-	if (now == COLLET_TRY_DONE)
-		point();
-	return now;
 }
 
 /* ---- One run: a world in which one rank ends ---- */

@@ -15,10 +15,10 @@
 
 #include <cmocka.h>
 
-#include "engine/peer_queue.h"
 #include "ranks.h"
 #include "reduce/reduce.h"
 #include "sample.h"
+#include "wrapped_transfers.h"
 
 enum { TIMEOUT_MS = 150, LARGE = 3 << 20, ONE_SEGMENT = 16 << 10, REFILL = 77 };
 enum { EVENT_DECIDED, EVENT_REFILLED, EVENT_LATE_DONE };
@@ -47,51 +47,14 @@ static void point(enum place place)
 	raise(SIGSTOP);
 }
 
-struct collet_queued_transfer *__real_collet_transfer_ring_add(
-	struct collet_transfer_ring *, struct collet_work_item *);
-struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_transfer_ring *, struct collet_work_item *);
-void __real_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
-void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
-enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
-enum collet_try_result __real_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
 void __real_collet_reduction_run_to(const struct collet_reduction *, const struct collet_reduction_target *,
 	const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 void __wrap_collet_reduction_run_to(const struct collet_reduction *, const struct collet_reduction_target *,
 	const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 
-struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
-	struct collet_transfer_ring *ring, struct collet_work_item *item)
+void transfer_point(void)
 {
 	point(TRANSFER);
-	return __real_collet_transfer_ring_add(ring, item);
-}
-
-void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *queued, bool sent)
-{
-	point(TRANSFER);
-	__real_collet_work_item_transfer_done(queued, sent);
-}
-
-enum collet_try_result __wrap_collet_peer_queue_send_now(
-	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
-{
-	point(TRANSFER);
-	const enum collet_try_result now = __real_collet_peer_queue_send_now(peer_queue, transfer);
-	if (now == COLLET_TRY_DONE)
-		point(TRANSFER);
-	return now;
-}
-
-enum collet_try_result __wrap_collet_peer_queue_receive_now(
-	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
-{
-	const enum collet_try_result now = __real_collet_peer_queue_receive_now(peer_queue, transfer);
-	if (now == COLLET_TRY_DONE)
-		point(TRANSFER);
-	return now;
 }
 
 void __wrap_collet_reduction_run_to(const struct collet_reduction *reduction,
