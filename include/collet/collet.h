@@ -277,7 +277,11 @@ typedef struct collet_how {
 	uint64_t reserved[5];         /* must be zero */
 } collet_how;
 /* Initialises a collet_how: a blocking call with all defaults. */
+#ifdef __cplusplus
+#define COLLET_HOW_DEFAULT { }
+#else
 #define COLLET_HOW_DEFAULT { 0 }
+#endif
 /* Most channels of a call. */
 #define COLLET_CHANNELS_MAX 8
 
