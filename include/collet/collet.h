@@ -274,7 +274,7 @@ typedef struct collet_how {
 	 * Segments become smaller where buffer space is short. Only pipelined algorithms use several channels. */
 	uint32_t segment_bytes;
 	uint32_t channels;
-	uint64_t reserved[5];         /* must be zero */
+	uint64_t reserved[16];        /* must be zero */
 } collet_how;
 /* Initialises a collet_how: a blocking call with all defaults. */
 #ifdef __cplusplus

@@ -233,14 +233,11 @@ static void cache_call(struct collet_cached_call *cached, struct collet_request 
 	cached->plan_generation = request->plan_generation;
 }
 
-/* True if how asks for a request and for nothing else but a timeout. Reads field by field: the caller has just stored
- * them, and a load of several that were stored apart waits for all earlier stores (see ALWAYS_INLINE in
- * collectives.c). */
+/* True if how asks for a request and for nothing else but a timeout. Reads field by field, as
+ * collet_how_reserves_nothing() does. */
 static inline bool is_plain_request(const collet_how *how)
 {
-	static_assert(sizeof(how->reserved) == 5 * sizeof(how->reserved[0]), "all are checked");
-	if (how->stream || how->algorithm || how->segment_bytes || how->channels || how->reserved[0] ||
-		how->reserved[1] || how->reserved[2] || how->reserved[3] || how->reserved[4])
+	if (how->stream || how->algorithm || how->segment_bytes || how->channels || !collet_how_reserves_nothing(how))
 		return false;
 	return how->request && how->timeout_ns >= COLLET_NO_TIMEOUT;
 }

@@ -43,6 +43,16 @@ bool collet_call_start_cached(collet_comm *comm, const struct collet_cached_call
 
 /* ---- The steps of a call, for code that does something between them (call.c, call_plan.c) */
 
+/* True if how asks for nothing that this version does not know. Reads word by word: the caller has just stored them,
+ * and a load of several that were stored apart waits for all earlier stores (see ALWAYS_INLINE in collectives.c). */
+static inline bool collet_how_reserves_nothing(const collet_how *how)
+{
+	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
+		if (how->reserved[i])
+			return false;
+	return true;
+}
+
 /* Checks timeout_ns, channels and reserved of how. */
 collet_status collet_call_check_how(const struct collet_call_arguments *call, const collet_how *how);
 /* Acquires a request and plans it. The caller starts it, perhaps repeatedly, or releases it. how has been checked.

@@ -15,17 +15,9 @@
 #include "engine/task.h"
 #include "selection/choice.h"
 
-static bool reserved_is_zero(const collet_how *how)
-{
-	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
-		if (how->reserved[i])
-			return false;
-	return true;
-}
-
 collet_status collet_call_check_how(const struct collet_call_arguments *call, const collet_how *how)
 {
-	if (!reserved_is_zero(how))
+	if (!collet_how_reserves_nothing(how))
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"%s: how.reserved is not zero; initialise with COLLET_HOW_DEFAULT", call->function);
 	if (how->timeout_ns < COLLET_NO_TIMEOUT)

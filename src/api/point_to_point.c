@@ -30,9 +30,8 @@ static collet_status check_how(const char *function, const collet_how *how)
 	if (how->timeout_ns < COLLET_NO_TIMEOUT)
 		return collet_fail(
 			COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld", function, (long long)how->timeout_ns);
-	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
-		if (how->reserved[i])
-			return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.reserved is not zero", function);
+	if (!collet_how_reserves_nothing(how))
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.reserved is not zero", function);
 	return COLLET_OK;
 }
 

@@ -100,7 +100,14 @@ static collet_status user_op_without_function(struct rank *rank)
 
 static collet_status reserved_set(struct rank *rank)
 {
-	return allreduce_how(rank, COLLET_SUM, COLLET_F32, &(collet_how){ .reserved = { 0, 0, 1 } });
+	collet_status status = COLLET_ERR_ARGUMENT;
+	collet_how how = COLLET_HOW_DEFAULT;
+	for (size_t i = 0; i < sizeof(how.reserved) / sizeof(how.reserved[0]) && status == COLLET_ERR_ARGUMENT; i++) {
+		how.reserved[i] = 1;
+		status = allreduce_how(rank, COLLET_SUM, COLLET_F32, &how);
+		how.reserved[i] = 0;
+	}
+	return status;
 }
 
 static collet_status stream_set(struct rank *rank)
