@@ -2,9 +2,7 @@
 """The layering check on small trees: what it must name, and what it must let pass.
 
 Usage: test_layering.py SCRIPT"""
-import pathlib
 import sys
-import tempfile
 
 import loader
 
@@ -39,12 +37,9 @@ TABLE = [
 def main(script):
     layering, failed = loader.load(script), 0
     for what, files, wanted in TABLE:
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for name, text in files.items():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_text(text, encoding="utf-8")
-            found = [" ".join(wrong) for wrong in list(layering.check_source(root)) + list(layering.check_programs(root))]
+        broken = loader.check_tree(
+            files, lambda root: [*layering.check_source(root), *layering.check_programs(root)])
+        found = [" ".join(wrong) for wrong in broken]
         wrong = found != wanted
         print("%s: %s" % (what, "found %s" % found if wrong else "ok"))
         failed += wrong
