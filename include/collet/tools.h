@@ -60,7 +60,7 @@ COLLET_API COLLET_MUST_USE collet_status collet_transport_list(
 
 /* Limits of tunings. */
 enum {
-	COLLET_TUNING_LINKS = 16,      /* at most, in a tuning */
+	COLLET_TUNING_LINKS = 64,      /* at most, in a tuning */
 	COLLET_TUNING_ALGORITHMS = 64, /* at most, of all collectives */
 	COLLET_TUNING_SIZES = 12,      /* at most, at which algorithms were measured */
 	COLLET_TUNING_CHANNELS = 4,    /* numbers of channels: 1, 2, 4, 8 */

@@ -112,26 +112,26 @@ collet_status collet_agreement_receive(struct collet_context *context)
 		bootstrap->blob_bytes != sizeof(context->agreement) + links * sizeof(collet_link_cost))
 		return collet_fail(
 			COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
-	context->links = calloc(COLLET_TUNING_LINKS, sizeof(*context->links));
 	collet_link_cost *builtin = calloc(COLLET_TUNING_LINKS, sizeof(*builtin));
-	if (!context->links || !builtin) {
+	if (!builtin)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the tuning");
+	const uint32_t count = collet_tuning_builtin(builtin);
+	context->links = calloc(links + count, sizeof(*context->links));
+	if (!context->links) {
 		free(builtin);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the tuning");
 	}
 	memcpy(context->links, (const char *)bootstrap->blob + sizeof(context->agreement),
 		links * sizeof(*context->links));
 	context->link_count = links;
-	const uint32_t count = collet_tuning_builtin(builtin);
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
 		if (find_link(context, needed[i]))
 			continue;
-		for (uint32_t b = 0; b < count && context->link_count < COLLET_TUNING_LINKS; b++)
+		for (uint32_t b = 0; b < count; b++)
 			if (strcmp(builtin[b].transport, needed[i]) == 0)
 				context->links[context->link_count++] = builtin[b];
 	}
 	free(builtin);
-	if (!find_link(context, "shm") || !find_link(context, "tcp"))
-		return collet_fail(COLLET_ERR_CONFIG, "the tuning is full, and has no link of shm or none of tcp");
 	context->fixed_link = collet_tuning_fixed();
 	return COLLET_OK;
 }

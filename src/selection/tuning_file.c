@@ -12,7 +12,7 @@
 #include "core/config.h"
 #include "core/status.h"
 
-enum { FILE_BYTES = 256 << 10, PATH_BYTES = 4096, MACHINE_BYTES = 128 };
+enum { FILE_BYTES = COLLET_TUNING_LINKS * (16 << 10), PATH_BYTES = 4096, MACHINE_BYTES = 128 };
 
 /* Names the machine that a tuning holds for, like "2 cores, AMD EPYC". Counts all cores, not those of this process. */
 static void describe_machine(char machine[MACHINE_BYTES])

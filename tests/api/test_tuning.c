@@ -135,6 +135,23 @@ static void rows_of_far_cores_are_read(void **state)
 	must((struct expected){ "COLLET_TUNING", file, false, ODD, NULL, false });
 }
 
+/* A full tuning without a row of the transport in use: the built-in rows are added to it. */
+static void a_full_file_of_another_transport_is_read(void **state)
+{
+	static collet_link_cost rows[COLLET_TUNING_LINKS];
+	size_t count;
+	assert_int_equal(collet_tuning_read(NULL, rows, COLLET_TUNING_LINKS, &count), COLLET_OK);
+	const collet_link_cost *tcp = collet_tuning_find(rows, count, "tcp", 2, 2);
+	assert_non_null(tcp);
+	rows[0] = *tcp;
+	for (uint32_t i = 1; i < COLLET_TUNING_LINKS; i++) {
+		rows[i] = rows[0];
+		rows[i].ranks = 2 + i;
+	}
+	assert_int_equal(collet_tuning_write(file, rows, COLLET_TUNING_LINKS), COLLET_OK);
+	must((struct expected){ "COLLET_TUNING", file, false, USUAL, NULL, false });
+}
+
 static void the_home_folder_is_looked_in(void **state)
 {
 	char home[128], from[192];
@@ -253,6 +270,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_choose_by_rank_0s_file),
 		cmocka_unit_test(rows_of_far_cores_are_read),
+		cmocka_unit_test(a_full_file_of_another_transport_is_read),
 		cmocka_unit_test(the_home_folder_is_looked_in),
 		cmocka_unit_test(deterministic_choices_read_no_file),
 		cmocka_unit_test(what_is_wrong_is_said),
