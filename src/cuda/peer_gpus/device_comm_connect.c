@@ -312,7 +312,7 @@ static bool any_is_busy(const struct connect_state *setup)
 }
 
 /* All ranks have prepared the test. They keep exchanging hellos while kernels run: a kernel that waits for one that was
- * not launched, or has met a fault, would notice only at its deadline. */
+ * not launched, has met a fault or has waited in vain, would notice only at its deadline, and blame another rank. */
 static collet_status launch_test(struct connect_state *setup, bool *all_ok)
 {
 	static const struct timespec pause = { .tv_nsec = TEST_POLL_NS };
@@ -322,7 +322,7 @@ static collet_status launch_test(struct connect_state *setup, bool *all_ok)
 		record_failure(setup);
 	for (;;) {
 		setup->is_busy = !collet_device_comm_is_idle(device_comm);
-		if (!setup->is_busy && setup->is_ok && collet_device_comm_check_fault(device_comm) != COLLET_OK)
+		if (!setup->is_busy && setup->is_ok && collet_device_comm_check_test_end(device_comm) != COLLET_OK)
 			record_failure(setup);
 		status = agree(setup, all_ok);
 		if (status != COLLET_OK || !*all_ok)

@@ -178,14 +178,20 @@ collet_status collet_device_comm_launch_test(
 	return collet_device_comm_launch(device_comm, &call, test->plan, &target);
 }
 
-collet_status collet_device_comm_check_test(struct collet_device_comm *device_comm, const struct device_comm_test *test)
+collet_status collet_device_comm_check_test_end(struct collet_device_comm *device_comm)
 {
 	uint32_t late_rank;
+	const collet_status status = collet_device_comm_check_fault(device_comm);
+	if (status == COLLET_OK && collet_device_comm_async_error(device_comm, &late_rank) == COLLET_DEVICE_TIMEOUT)
+		return report_peer(device_comm, late_rank, "has not come in 10 s");
+	return status;
+}
+
+collet_status collet_device_comm_check_test(struct collet_device_comm *device_comm, const struct device_comm_test *test)
+{
 	const cu_result result = device_comm->cuda->cuStreamSynchronize(device_comm->stream);
 	if (result != CU_OK)
 		return collet_cuda_fail(device_comm->cuda, result, "testing a GPU's windows");
-	if (collet_device_comm_async_error(device_comm, &late_rank) == COLLET_DEVICE_TIMEOUT)
-		return report_peer(device_comm, late_rank, "has not come in 10 s");
 	const collet_status status =
 		copy(device_comm, test->memory, test->words, test->count * sizeof(uint32_t), true);
 	return status == COLLET_OK ? check(device_comm, test->words, test->count) : status;

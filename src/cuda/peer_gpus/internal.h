@@ -105,12 +105,14 @@ struct device_comm_test {
 };
 COLLET_MUST_USE collet_status collet_device_comm_create_test(
 	const struct collet_device_comm *device_comm, struct device_comm_test *test);
-/* Tests one collective, with the LL protocol or through all channels. Launch when all ranks have prepared; check when
- * it has ended. Abort if some rank's launch will not come, while this rank's kernel may run. */
+/* Tests one collective, with the LL protocol or through all channels. Launch when all ranks have prepared. When the
+ * kernel has ended, check that it ended well; when all ranks' have, check the result. Abort if some rank's launch will
+ * not come, while this rank's kernel may run. */
 COLLET_MUST_USE collet_status collet_device_comm_prepare_test(
 	struct collet_device_comm *device_comm, struct device_comm_test *test, bool is_ll);
 COLLET_MUST_USE collet_status collet_device_comm_launch_test(
 	struct collet_device_comm *device_comm, const struct device_comm_test *test);
+COLLET_MUST_USE collet_status collet_device_comm_check_test_end(struct collet_device_comm *device_comm);
 COLLET_MUST_USE collet_status collet_device_comm_check_test(
 	struct collet_device_comm *device_comm, const struct device_comm_test *test);
 void collet_device_comm_abort_test(struct collet_device_comm *device_comm);
