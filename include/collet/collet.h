@@ -274,7 +274,11 @@ typedef struct collet_how {
 	 * Segments become smaller where buffer space is short. Only pipelined algorithms use several channels. */
 	uint32_t segment_bytes;
 	uint32_t channels;
-	uint64_t reserved[16];        /* must be zero */
+	/* If set, the call returns at once, and on_end() is told once how it has ended: see Requests. Not together with
+	 * stream. */
+	void (*on_end)(void *context, collet_status status);
+	void *on_end_context;         /* passed to on_end() */
+	uint64_t reserved[14];        /* must be zero */
 } collet_how;
 /* Initialises a collet_how: a blocking call with all defaults. */
 #ifdef __cplusplus
@@ -357,8 +361,8 @@ typedef struct collet_received {
 } collet_received;
 
 /* Messages between two ranks have an order and connections of their own: they never mix with collectives. Messages of
- * one pair with one tag arrive in the order of the sends. Of how, the fields request, stream and timeout_ns are used.
- * COLLET_ERR_ARGUMENT: there is no such rank. Other errors are as for collectives. */
+ * one pair with one tag arrive in the order of the sends. Of how, the fields request, on_end, stream and timeout_ns are
+ * used. COLLET_ERR_ARGUMENT: there is no such rank. Other errors are as for collectives. */
 
 /* Sends count elements to peer. Returns when buf may be reused; a large message must be received first. */
 COLLET_API COLLET_MUST_USE collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count,
@@ -376,19 +380,42 @@ COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, cons
 /* ---- Requests ----------------------------------------------------------------------------------------------- */
 
 /* A request belongs to the caller until one of these functions reports its end, frees it and sets the pointer to NULL.
- * All of them advance this rank's communicators. Requests may be waited for in any order. A NULL *request is
- * COLLET_OK. In a forked child they return COLLET_ERR_FORKED; destroying the communicator then frees the request. */
+ * All of them advance this rank's communicators. Requests may be waited for in any order, by any thread, also while
+ * another thread makes calls. A NULL *request is COLLET_OK. In a forked child they return COLLET_ERR_FORKED; destroying
+ * the communicator then frees the request.
+ *
+ * how.on_end() is called once for each call that returned COLLET_OK, when the call has ended and its buffers may be
+ * used again; collet_last_error() then explains a failure. Whoever makes progress calls it: a thread in a function of
+ * this section or in a blocking call, the progress thread, or collet_comm_destroy(). No other call runs it, and none
+ * holds a lock meanwhile. In a context one on_end() runs at a time, in the order in which calls have ended. It may make
+ * calls and test requests. It must not create, split or destroy communicators: COLLET_ERR_ARGUMENT. If how.request is
+ * set too, the request stays the caller's, and other threads are told of its end after on_end() has returned. Else the
+ * library frees it. In a forked child on_end() is never called. */
 
 /* Returns COLLET_PENDING, or the status with which the request ended. Does not block. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_test(collet_request **request);
 /* Blocks until the request has ended, by its own deadline at the latest, and returns its status. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait(collet_request **request);
+/* Blocks for at most timeout_ns (>= 0, or COLLET_NO_TIMEOUT). Returns COLLET_PENDING if the request has not ended by
+ * then: it goes on. Otherwise returns as collet_request_wait() does. */
+COLLET_API COLLET_MUST_USE collet_status collet_request_wait_for(collet_request **request, int64_t timeout_ns);
 /* Blocks until one of the requests, all of one rank, has ended. Writes its index and returns its status. If all are
  * NULL, writes count and returns COLLET_OK. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait_any(
 	collet_request **requests, size_t count, size_t *index);
 /* Blocks until all requests have ended. Returns COLLET_OK or, in array order, the first error. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait_all(collet_request **requests, size_t count);
+
+/* Advances all calls of comm's context. Returns COLLET_OK as soon as one of them has ended, or an on_end() returned,
+ * since this function returned last. Returns COLLET_PENDING if none has within timeout_ns (0: one round;
+ * COLLET_NO_TIMEOUT: waits as long as it takes). Any thread, but only one for each context can rely on being told.
+ * COLLET_ERR_ARGUMENT, _FORKED. */
+COLLET_API COLLET_MUST_USE collet_status collet_progress(collet_comm *comm, int64_t timeout_ns);
+/* Writes a descriptor for poll(), select() or epoll. After collet_progress() has returned COLLET_PENDING, it becomes
+ * readable when there is something to do, also for a call that any thread starts: call collet_progress() again, with a
+ * timeout of 0, until it returns COLLET_PENDING. Never read from it. All communicators of a context have the same one.
+ * The library closes it with the last of them. Any thread. COLLET_ERR_ARGUMENT, _FORKED, _SYSTEM. */
+COLLET_API COLLET_MUST_USE collet_status collet_comm_descriptor(collet_comm *comm, int *descriptor);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/on_end.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/status.h"
@@ -12,6 +13,7 @@
 #include "engine/recorder.h"
 #include "engine/request.h"
 #include "engine/wait.h"
+#include "engine/watch.h"
 
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {
@@ -20,8 +22,7 @@ int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 
 static bool has_ended(void *context)
 {
-	const struct collet_request *request = context;
-	return request->status != COLLET_PENDING;
+	return collet_request_has_ended(context);
 }
 
 collet_status collet_call_failure(const struct collet_request *request)
@@ -37,11 +38,20 @@ collet_status collet_call_failure(const struct collet_request *request)
                                                collet_fail(status, "%s: %s", call, state->error_text);
 }
 
+void collet_call_release(struct collet_request *request)
+{
+	if (request->on_end) {
+		request->on_end = NULL;
+		request->state->engine->on_end_request = NULL;
+	}
+	collet_request_release(request);
+}
+
 /* Under lock. */
 static collet_status complete(struct collet_request *request)
 {
 	const collet_status status = collet_call_outcome(request);
-	collet_request_release(request);
+	collet_call_release(request);
 	return status;
 }
 
@@ -126,11 +136,18 @@ collet_status collet_call_wait(struct collet_request **request)
 		if (awaited->status != COLLET_PENDING)
 			awaited->fast_path.next = NULL;
 	}
-	if (awaited->status == COLLET_PENDING) {
+	if (!collet_request_has_ended(awaited)) {
 		collet_engine_upgrade_lock(state->engine, &is_biased);
 		collet_engine_wait_locked(state->engine, has_ended, awaited);
 	}
 	return complete_and_unlock(request, is_biased);
+}
+
+collet_status collet_call_wait_until(struct collet_request **request, int64_t until_ns)
+{
+	if (!collet_engine_wait_until((*request)->state->engine, has_ended, *request, until_ns))
+		return COLLET_PENDING;
+	return collet_call_complete(request);
 }
 
 collet_status collet_call_poll(struct collet_request **request)
@@ -233,25 +250,33 @@ static void cache_call(struct collet_cached_call *cached, struct collet_request 
 	cached->plan_generation = request->plan_generation;
 }
 
-/* True if how asks for a request and for nothing else but a timeout. Reads field by field, as
+/* True if how asks for no wait, and for nothing else but a timeout. Reads field by field, as
  * collet_how_reserves_nothing() does. */
 static inline bool is_plain_request(const collet_how *how)
 {
 	if (how->stream || how->algorithm || how->segment_bytes || how->channels || !collet_how_reserves_nothing(how))
 		return false;
-	return how->request && how->timeout_ns >= COLLET_NO_TIMEOUT;
+	return !collet_how_blocks(how) && how->timeout_ns >= COLLET_NO_TIMEOUT;
+}
+
+/* Waits for a request inside the communicator. on_end() may enter it meanwhile. Under lock. */
+static void block(struct collet_request *request)
+{
+	const struct collet_comm_state *outer = collet_blocking_comm;
+	collet_blocking_comm = request->state;
+	collet_engine_wait_locked(request->state->engine, has_ended, request);
+	collet_blocking_comm = outer;
 }
 
 collet_status collet_call_wait_or_return(struct collet_request *request, const collet_how *how)
 {
-	struct collet_engine *engine = request->state->engine;
-	if (how->request) {
-		collet_engine_unlock_handoff(engine);
-		*how->request = request;
+	if (!collet_how_blocks(how)) {
+		collet_request_use_how(request, how);
+		collet_engine_unlock_handoff(request->state->engine);
 		return COLLET_OK;
 	}
 	if (request->status == COLLET_PENDING)
-		collet_engine_wait_locked(engine, has_ended, request);
+		block(request);
 	return complete_and_unlock(&request, false);
 }
 
@@ -277,7 +302,7 @@ collet_status collet_call_run(collet_comm *comm, const struct collet_call_argume
 		request->plan_key.algorithm)
 		cache_call(cached, request);
 	assign_sequence(&comm->state, request);
-	collet_call_start(comm, request, !how->request);
+	collet_call_start(comm, request, collet_how_blocks(how));
 	return collet_call_wait_or_return(request, how);
 }
 
@@ -317,7 +342,7 @@ bool collet_call_run_cached(collet_comm *comm, const struct collet_cached_call *
 	start_fast_path(comm, request, true);
 	if (request->status == COLLET_PENDING) {
 		collet_engine_upgrade_lock(engine, &is_biased);
-		collet_engine_wait_locked(engine, has_ended, request);
+		block(request);
 	}
 	*status = complete(request);
 	collet_engine_unlock_biased(engine, is_biased);
@@ -347,7 +372,9 @@ bool collet_call_start_cached(collet_comm *comm, const struct collet_cached_call
 	}
 	take_planned(state, list, send, recv, how->timeout_ns ? how->timeout_ns : state->timeout_ns);
 	start(comm, request, false);
+	collet_request_use_how(request, how);
+	if (state->engine->is_watched)
+		collet_watch_interrupt(state->engine);
 	collet_engine_unlock_biased(state->engine, is_biased);
-	*how->request = request;
 	return true;
 }

@@ -29,13 +29,13 @@ struct collet_call_arguments {
 
 /* ---- Running a call (call.c) */
 
-/* Runs a call on host memory to its end, or starts it if how->request is set. how may be NULL. */
+/* Runs a call on host memory to its end, or starts it if how does not block. how may be NULL. */
 collet_status collet_call_run(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how);
 /* Repeats the blocking call that was cached with other buffers. Returns false if its plan is in use or another call is
  * pending; nothing has happened then. Takes the engine's lock. */
 bool collet_call_run_cached(collet_comm *comm, const struct collet_cached_call *cached, const void *send, void *recv,
 	collet_status *status);
-/* Starts the call that was cached with other buffers, if how asks for a request and for nothing else but a timeout.
+/* Starts the call that was cached with other buffers, if how asks for no wait, and for nothing else but a timeout.
  * Returns false if a plan must be made, the call is large, or several threads make calls; nothing has happened then.
  * Takes the engine's lock. */
 bool collet_call_start_cached(collet_comm *comm, const struct collet_cached_call *cached, const void *send, void *recv,
@@ -73,8 +73,8 @@ void collet_call_start(collet_comm *comm, struct collet_request *request, bool b
 /* Puts the request into the flight recorder and the list of pending requests: the first step of every start but
  * collet_call_start(), which includes it. Under lock. */
 void collet_call_record_start(struct collet_request *request);
-/* Waits for a started request and returns its status; or, if how->request is set, stores it there and returns
- * COLLET_OK. Under lock, which it releases. */
+/* Waits for a started request and returns its status; or, if how does not block, passes the request on as how says and
+ * returns COLLET_OK. Under lock, which it releases. */
 collet_status collet_call_wait_or_return(struct collet_request *request, const collet_how *how);
 
 /* ---- How a call ends (call.c) */
@@ -85,10 +85,14 @@ static inline collet_status collet_call_outcome(const struct collet_request *req
 {
 	return request->status == COLLET_OK ? COLLET_OK : collet_call_failure(request);
 }
+/* Releases a request that has ended and whose on_end(), if any, runs or has run. Under lock. */
+void collet_call_release(struct collet_request *request);
 /* Takes the status of a request that has ended, frees it and sets *request to NULL. Takes the engine's lock. */
 collet_status collet_call_complete(struct collet_request **request);
 /* Blocks until the request has ended, then completes it. */
 collet_status collet_call_wait(struct collet_request **request);
+/* Does so too, but returns COLLET_PENDING if the request has not ended by this time of the clock. */
+collet_status collet_call_wait_until(struct collet_request **request, int64_t until_ns);
 /* Makes one round of progress. Returns COLLET_PENDING, or completes the request. */
 collet_status collet_call_poll(struct collet_request **request);
 

@@ -4,6 +4,7 @@
 
 #include "api/call.h"
 #include "api/named_algorithm.h"
+#include "api/on_end.h"
 #include "core/status.h"
 #include "core/types.h"
 #include "engine/channel.h"
@@ -27,7 +28,7 @@ collet_status collet_call_check_how(const struct collet_call_arguments *call, co
 	if (how->channels > COLLET_CHANNELS_MAX)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.channels is %u; at most %d are meant", call->function,
 			how->channels, COLLET_CHANNELS_MAX);
-	return COLLET_OK;
+	return collet_check_notice(call->function, how);
 }
 
 static collet_status check_op(const struct collet_call_arguments *call, const collet_how *how)

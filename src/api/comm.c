@@ -6,6 +6,7 @@
 
 #include "api/comm.h"
 #include "api/offload.h"
+#include "api/on_end.h"
 #include "core/status.h"
 #include "engine/comm_state.h"
 #include "engine/connection_manager.h"
@@ -157,6 +158,8 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 	struct collet_context *context;
 	collet_status status = collet_check_nested("collet_comm_create");
 	if (status == COLLET_OK)
+		status = collet_check_on_end("collet_comm_create");
+	if (status == COLLET_OK)
 		status = collet_context_create(&context, options);
 	if (status != COLLET_OK)
 		return status;
@@ -227,16 +230,26 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 	if (ended != COLLET_OK)
 		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
 			(unsigned long long)collet_recorder_count(&comm->state.recorder), comm->state.error_text);
-	if (!try_enter(comm))
+	if (try_enter(comm))
+		return COLLET_OK;
+	if (collet_blocking_comm != &comm->state)
 		return collet_fail(COLLET_ERR_BUSY,
 			"%s: another thread is inside this communicator; split one off for each thread", function);
+	/* on_end() calls, and this thread is inside itself. */
+	comm->nested_calls++;
 	return COLLET_OK;
 }
 
 void collet_comm_leave(collet_comm *comm)
 {
+	if (comm->nested_calls) {
+		comm->nested_calls--;
+		return;
+	}
 	atomic_store_explicit(&comm->busy, false, memory_order_release);
 }
+
+_Thread_local const struct collet_comm_state *collet_blocking_comm;
 
 struct split_entry {
 	uint32_t color, key, rank;
@@ -285,7 +298,8 @@ collet_status collet_comm_split(collet_comm *comm, uint32_t color, uint32_t key,
 {
 	if (!comm || !split)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_split: comm or split is NULL");
-	if (collet_check_nested("collet_comm_split") != COLLET_OK)
+	if (collet_check_nested("collet_comm_split") != COLLET_OK ||
+		collet_check_on_end("collet_comm_split") != COLLET_OK)
 		return COLLET_ERR_ARGUMENT;
 	const uint32_t size = comm->state.size;
 	struct split_entry *entries = calloc(size, sizeof(*entries));
@@ -322,7 +336,8 @@ collet_status collet_comm_destroy(collet_comm **comm)
 {
 	if (!comm || !*comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
-	if (collet_check_nested("collet_comm_destroy") != COLLET_OK)
+	if (collet_check_nested("collet_comm_destroy") != COLLET_OK ||
+		collet_check_on_end("collet_comm_destroy") != COLLET_OK)
 		return COLLET_ERR_ARGUMENT;
 	struct collet_comm *closing = *comm;
 	struct collet_context *context = closing->context;
@@ -339,6 +354,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		if (closing->gpu)
 			collet_offload->comm_drain(closing);
 		tear_down(closing);
+		collet_drain_on_end(&closing->state);
 		if (closing->gpu && !collet_offload->comm_close(closing))
 			atomic_store_explicit(&context->is_leaked, true, memory_order_relaxed);
 	}

@@ -40,6 +40,7 @@ struct collet_comm {
 	bool has_gpu_leaders;        /* several hosts, some with several ranks, and every rank has a GPU */
 	uint32_t split_count;        /* splits so far; ids are derived from it */
 	atomic_bool busy;            /* a thread is inside the communicator */
+	uint32_t nested_calls;       /* calls that on_end() is in, while the thread inside blocks. That thread's own */
 	struct collet_cached_call cached_calls[COLLET_PLAN_SLOTS]; /* by the slot of their plan */
 	/* Under the engine's lock. */
 	struct collet_algorithm_use algorithm_uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MAX];
@@ -67,6 +68,9 @@ collet_status collet_refuse_stream(const collet_comm *comm, const char *function
 /* Makes the checks that every call starts with: not NULL, not nested, not forked, not ended, no other thread inside. On
  * COLLET_OK the caller is inside, and must leave. */
 collet_status collet_comm_enter(collet_comm *comm, const char *function);
+/* The communicator in which this thread is, while it waits there. NULL: none. */
+extern _Thread_local const struct collet_comm_state *collet_blocking_comm
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
 void collet_comm_leave(collet_comm *comm);
 /* Returns how the communicator has ended, as this thread's error; COLLET_OK if it has not. */
 collet_status collet_comm_ended(const collet_comm *comm);

@@ -9,6 +9,7 @@
 #include "api/agreement.h"
 #include "api/context.h"
 #include "api/offload.h"
+#include "api/on_end.h"
 #include "api/unknown_variables.h"
 #include "bootstrap/identity.h"
 #include "control/control.h"
@@ -248,6 +249,7 @@ static collet_status read_local(struct collet_context *context, const collet_opt
 static collet_status open_local(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
+	engine->run_on_end = collet_run_on_end;
 	collet_status status = collet_engine_init(engine);
 	if (status != COLLET_OK)
 		return status;

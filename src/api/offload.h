@@ -84,8 +84,8 @@ struct collet_offload {
 
 	/* ---- Calls. The caller is inside the communicator. */
 
-	/* Runs a collective to its end, starts it (how->request) or enqueues it (how->stream), wherever its buffers
-	 * are. May change the arguments and buffers of *call. */
+	/* Runs a collective to its end, starts it (how->request, on_end) or enqueues it (how->stream), wherever its
+	 * buffers are. May change the arguments and buffers of *call. */
 	collet_status (*collective)(collet_comm *comm, struct collet_checked_call *call);
 	/* Enqueues checked messages on how->stream. If that is NULL, waits until earlier calls on streams have started,
 	 * and stages the buffers in GPU memory. ops then use host memory, and *staging must be handed to their request.

@@ -1,5 +1,6 @@
 /* Implements the public point-to-point calls. */
 #include "api/call.h"
+#include "api/on_end.h"
 #include "api/point_to_point.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -32,7 +33,7 @@ static collet_status check_how(const char *function, const collet_how *how)
 			COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld", function, (long long)how->timeout_ns);
 	if (!collet_how_reserves_nothing(how))
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.reserved is not zero", function);
-	return COLLET_OK;
+	return collet_check_notice(function, how);
 }
 
 /* Under lock. */
@@ -154,7 +155,7 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 	}
 	struct collet_engine *engine = comm->state.engine;
 	bool is_biased = collet_engine_lock_biased(engine);
-	const uint32_t completed = staging || how->request ? 0 : run_all_fast_path(comm, ops, count, dtype);
+	const uint32_t completed = staging || !collet_how_blocks(how) ? 0 : run_all_fast_path(comm, ops, count, dtype);
 	if (completed == count) {
 		collet_engine_unlock_biased(engine, is_biased);
 	} else {

@@ -2,6 +2,7 @@
  * execute it, or runs it on staged host memory. */
 #include "cuda/gpu_call.h"
 
+#include "api/on_end.h"
 #include "cuda/gpu_context.h"
 #include "cuda/peer_gpus/ipc_get.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
@@ -163,9 +164,9 @@ collet_status collet_gpu_call_run(collet_comm *comm, const struct collet_call_ar
 	}
 	collet_call_assign_sequence(request);
 	if (is_for_leader)
-		start_with_leader(comm, request, gpu_buffers, !how->request);
+		start_with_leader(comm, request, gpu_buffers, collet_how_blocks(how));
 	else
-		start_on_host(comm, request, !how->request);
+		start_on_host(comm, request, collet_how_blocks(how));
 	return collet_call_wait_or_return(request, how);
 }
 

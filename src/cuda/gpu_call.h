@@ -8,7 +8,7 @@
 
 /* ---- Collectives */
 
-/* Runs a collective to its end, or starts it if how->request is set. how may be NULL. At most one of gpu_buffers and
+/* Runs a collective to its end, or starts it if how does not block. how may be NULL. At most one of gpu_buffers and
  * staging is set. gpu_buffers: the leader gets a descriptor of the call first (cuda/shared_gpu/shared_gpu.h). staging:
  * this function owns it from here on, even if the call fails. */
 collet_status collet_gpu_call_run(collet_comm *comm, const struct collet_call_arguments *call,

@@ -18,9 +18,12 @@
 #include "engine/progress_hook.h"
 #include "engine/request.h"
 #include "engine/task.h"
+#include "engine/watch.h"
 
 collet_status collet_engine_init(struct collet_engine *engine)
 {
+	engine->last_ended = &engine->ended_requests;
+	engine->watch_fd = engine->watch_timer_fd = -1;
 	engine->wake.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	engine->wake.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	struct epoll_event event = { .events = EPOLLIN };
@@ -54,6 +57,7 @@ void collet_engine_atfork_child(struct collet_engine *engine)
 	collet_connections_deinit(engine);
 	close(engine->wake.epoll_fd);
 	close(engine->wake.event_fd);
+	collet_watch_close(engine);
 	if (engine->has_progress_thread)  /* only in a forked child: else the thread has been stopped */
 		close(engine->progress_timer_fd);
 }
@@ -70,6 +74,8 @@ void collet_engine_deinit(struct collet_engine *engine)
 uint32_t collet_engine_progress(struct collet_engine *engine)
 {
 	uint32_t completed = 0;
+	if (engine->is_watched)
+		collet_watch_interrupt(engine);
 	for (struct collet_peer_queue *peer_queue = engine->active_queues, *next; peer_queue; peer_queue = next) {
 		next = peer_queue->next_active;
 		completed += collet_peer_queue_progress(peer_queue);

@@ -54,11 +54,19 @@ struct collet_engine {
 	struct collet_pipeline *pipelines;   /* pipelines of running requests */
 	bool has_sleeper;                    /* a thread is in epoll_wait */
 	uint32_t followers;                  /* threads that wait on request_ended */
+	uint64_t ended_count;                /* requests that have ended, and on_end() that have returned */
+	uint64_t ended_seen;                 /* of them, those before collet_engine_progress_until() returned */
+	/* Requests that have ended and whose on_end() is still to be called. A list in that order. */
+	struct collet_request *ended_requests, **last_ended;
+	struct collet_comm_state *on_end_state; /* the communicator whose on_end() runs now; NULL: none */
+	struct collet_request *on_end_request; /* its request, if the caller has that and has not freed it */
 	pthread_cond_t request_ended;
 	uint32_t polls_since_watchdog;
 	bool stop_progress_thread;
 	bool has_progress_thread;
 	pthread_t progress_thread;
+	bool is_watched;                     /* the caller polls watch_fd: see watch.h */
+	int watch_fd, watch_timer_fd;        /* -1: the descriptor was never asked for */
 	int progress_timer_fd;               /* a timer that ends the progress thread's sleep */
 	bool progress_timer_set;
 	bool parked;                         /* the progress thread leaves all progress to users' threads */
@@ -90,6 +98,8 @@ struct collet_engine {
 	bool oversubscribed;                 /* on some host there are more ranks than cores */
 	uint64_t nontemporal_min_bytes;      /* bytes of a call whose results no cache holds until they are read */
 	struct collet_limits limits;
+	/* Calls on_end() of all ended_requests. Under the lock, which it releases meanwhile. */
+	void (*run_on_end)(struct collet_engine *engine);
 	uint32_t spin_polls;                 /* see wait.c */
 	int64_t yield_ns;
 };

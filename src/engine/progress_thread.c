@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/status.h"
 #include "engine/lock.h"
 #include "engine/progress_thread.h"
@@ -43,7 +44,7 @@ static void park(struct collet_engine *engine)
 static void *progress_main(void *context)
 {
 	struct collet_engine *engine = context;
-	struct collet_spin_wait spin_wait = { .spin_polls = BACKGROUND_POLLS };
+	struct collet_spin_wait spin_wait = { .spin_polls = BACKGROUND_POLLS, .until_ns = COLLET_NEVER };
 	collet_engine_lock(engine);
 	while (!engine->stop_progress_thread) {
 		engine->progress_timer_set = false;
@@ -53,6 +54,8 @@ static void *progress_main(void *context)
 		}
 		if (collet_engine_progress(engine))
 			collet_spin_wait_reset(&spin_wait);
+		if (engine->ended_requests)
+			engine->run_on_end(engine);
 		collet_engine_wait_once(engine, &spin_wait);
 	}
 	collet_engine_unlock(engine);

@@ -12,6 +12,7 @@
 #include "engine/pipeline.h"
 #include "engine/recorder.h"
 #include "engine/sleep.h"
+#include "engine/wait.h"
 
 static struct collet_request *take_first(struct collet_request **list)
 {
@@ -110,10 +111,39 @@ void collet_request_activate(struct collet_request *request)
 	request->previous_active = &engine->pending_requests;
 }
 
+/* Appends it to the requests whose on_end() is to be called, and wakes a thread that will do so. */
+static void queue_on_end(struct collet_request *request)
+{
+	struct collet_engine *engine = request->state->engine;
+	request->next_ended = NULL;
+	*engine->last_ended = request;
+	engine->last_ended = &request->next_ended;
+	collet_engine_wake_idle(engine);
+}
+
+_Thread_local bool collet_in_on_end;
+
+bool collet_request_is_told_here(const struct collet_request *request)
+{
+	return collet_in_on_end && request->state->engine->on_end_request == request;
+}
+
+void collet_request_set_on_end(struct collet_request *request,
+	void (*on_end)(void *context, enum collet_status status), void *context, bool is_unowned)
+{
+	request->on_end = on_end;
+	request->on_end_context = context;
+	request->is_unowned = is_unowned;
+	if (request->status != COLLET_PENDING)
+		queue_on_end(request);
+}
+
 void collet_request_end(struct collet_request *request, enum collet_status status)
 {
 	assert(request->status == COLLET_PENDING);
 	request->status = status;
+	struct collet_engine *engine = request->state->engine;
+	engine->ended_count++;
 	if (request->previous_active) {
 		*request->previous_active = request->next_active;
 		if (request->next_active)
@@ -129,7 +159,9 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 		collet_recorder_end(request->out_of_band_recorder ? request->out_of_band_recorder : &state->recorder,
 			request->sequence, status, request->finished_items,
 			request->poll_ticks ? request->poll_ticks : collet_ticks());
-	collet_engine_notify_followers(state->engine);
+	collet_engine_notify_followers(engine);
+	if (request->on_end)
+		queue_on_end(request);
 }
 
 void collet_request_end_if_done(struct collet_request *request)

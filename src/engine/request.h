@@ -72,6 +72,11 @@ struct collet_request {
 	void *staging;               /* belongs to the caller (see cuda/staging/gpu_staging.h); NULL: none */
 	struct collet_pipeline *pipeline; /* fills and empties its buffers while it runs; NULL: none */
 	bool algorithm_named;        /* the caller named the algorithm */
+	/* Called when it has ended, by run_on_end(). NULL: nobody is to be told, or on_end() has returned. */
+	void (*on_end)(void *context, enum collet_status status);
+	void *on_end_context;
+	bool is_unowned;             /* no caller has it: it is released before on_end() is called */
+	struct collet_request *next_ended; /* in engine.ended_requests */
 };
 
 /* ---- task.c. Under lock. */
@@ -89,6 +94,17 @@ void collet_request_release(struct collet_request *request);
 /* Makes it pending: deadlines and progress apply to it from now on. */
 void collet_request_activate(struct collet_request *request);
 void collet_request_end(struct collet_request *request, enum collet_status status);
+/* True while this thread is in on_end(). */
+extern _Thread_local bool collet_in_on_end __attribute__((visibility("hidden"), tls_model("initial-exec")));
+bool collet_request_is_told_here(const struct collet_request *request);
+/* Has on_end() called when it has ended, which it may have already. is_unowned: as the field. */
+void collet_request_set_on_end(struct collet_request *request,
+	void (*on_end)(void *context, enum collet_status status), void *context, bool is_unowned);
+/* True if it has ended, and its on_end() has returned or is running on this thread. Under lock. */
+static inline bool collet_request_has_ended(const struct collet_request *request)
+{
+	return request->status != COLLET_PENDING && (!request->on_end || collet_request_is_told_here(request));
+}
 /* Sets the time from which its timeout counts. */
 void collet_request_set_clock(struct collet_request *request, int64_t started_ns);
 void collet_request_end_if_done(struct collet_request *request);

@@ -34,7 +34,7 @@ void collet_engine_notify_followers(struct collet_engine *engine)
 	pthread_cond_broadcast(&engine->request_ended);
 }
 
-static int sleep_limit_ms(const struct collet_engine *engine)
+int collet_engine_sleep_limit_ms(const struct collet_engine *engine)
 {
 	int64_t first = COLLET_NEVER;
 	for (const struct collet_request *request = engine->pending_requests; request; request = request->next_active)
@@ -51,9 +51,7 @@ static bool hooks_are_idle(const struct collet_comm_state *state)
 	return true;
 }
 
-/* Arms everything that the rank waits for, so that its events end the sleep. False if something can move now, or needs
- * polling. Under the lock. */
-static bool arm_all(struct collet_engine *engine)
+bool collet_engine_arm(struct collet_engine *engine)
 {
 	for (struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
 		peer_queue = peer_queue->next_active) {
@@ -75,7 +73,7 @@ static bool arm_all(struct collet_engine *engine)
 	return true;
 }
 
-static void disarm_all(struct collet_engine *engine)
+void collet_engine_disarm(struct collet_engine *engine)
 {
 	for (struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
 		peer_queue = peer_queue->next_active) {
@@ -88,36 +86,46 @@ static void disarm_all(struct collet_engine *engine)
 		collet_p2p_disarm(state);
 }
 
-void collet_engine_sleep(struct collet_engine *engine)
+void collet_engine_clear_events(struct collet_engine *engine, int timeout_ms)
+{
+	struct epoll_event events[EVENTS];
+	const int count = epoll_wait(engine->wake.epoll_fd, events, EVENTS, timeout_ms);
+	for (int i = 0; i < count; i++) {
+		uint64_t ignored;
+		if (!events[i].data.ptr && read(engine->wake.event_fd, &ignored, sizeof(ignored)) < 0)
+			continue; /* another thread has drained it */
+	}
+}
+
+void collet_engine_follow(struct collet_engine *engine, int limit_ms)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += limit_ms * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	engine->followers++;
+	pthread_cond_timedwait(&engine->request_ended, &engine->mutex, &until);
+	collet_engine_exclude_owner(engine);
+	engine->followers--;
+}
+
+void collet_engine_sleep(struct collet_engine *engine, int64_t until_ns)
 {
 	if (engine->has_sleeper) {
 		collet_engine_wake(engine);  /* so that the sleeper arms what this thread has started since */
-		struct timespec until;
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += SLEEP_MS * 1000000L;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-		engine->followers++;
-		pthread_cond_timedwait(&engine->request_ended, &engine->mutex, &until);
-		collet_engine_exclude_owner(engine);
-		engine->followers--;
+		collet_engine_follow(engine, collet_deadline_ms(until_ns, SLEEP_MS));
 		return;
 	}
-	struct epoll_event events[EVENTS];
-	if (arm_all(engine)) {
+	if (collet_engine_arm(engine)) {
 		engine->has_sleeper = true;
-		const int limit = sleep_limit_ms(engine);
+		const int limit = collet_engine_sleep_limit_ms(engine);
 		collet_engine_unlock(engine);
-		const int count = epoll_wait(engine->wake.epoll_fd, events, EVENTS, limit);
-		for (int i = 0; i < count; i++) {
-			uint64_t ignored;
-			if (!events[i].data.ptr && read(engine->wake.event_fd, &ignored, sizeof(ignored)) < 0)
-				continue; /* another thread has drained it */
-		}
+		collet_engine_clear_events(engine, collet_deadline_ms(until_ns, limit));
 		collet_engine_lock(engine);
 		engine->has_sleeper = false;
 		if (engine->followers)
 			pthread_cond_broadcast(&engine->request_ended);
 	}
-	disarm_all(engine);
+	collet_engine_disarm(engine);
 }

@@ -14,6 +14,7 @@
 #include "engine/sleep.h"
 #include "engine/transfer_ring.h"
 #include "engine/wait.h"
+#include "engine/watch.h"
 #include "engine/watchdog.h"
 
 /* Factor by which a rank spins longer if ranks on its core wait for it. */
@@ -126,19 +127,30 @@ void collet_engine_wait_once(struct collet_engine *engine, struct collet_spin_wa
 	if (prepare_to_sleep(engine))
 		return;
 	collet_engine_run_watchdog(engine);
-	collet_engine_sleep(engine);
+	collet_engine_sleep(engine, spin_wait->until_ns);
 	spin_wait->yielding_since = 0;
 	spin_wait->polls = spin_wait->spin_polls / 2;
 }
 
-static void progress_until(struct collet_engine *engine, bool (*done)(void *context), void *context)
+static void run_on_end(struct collet_engine *engine)
 {
-	struct collet_spin_wait spin_wait = { .spin_polls = engine->spin_polls };
+	if (engine->ended_requests)
+		engine->run_on_end(engine);
+}
+
+/* Returns false if done() is not true by until_ns. */
+static bool progress_until(
+	struct collet_engine *engine, bool (*done)(void *context), void *context, int64_t until_ns)
+{
+	struct collet_spin_wait spin_wait = { .spin_polls = engine->spin_polls, .until_ns = until_ns };
 	for (;;) {
 		if (collet_engine_progress(engine))
 			collet_spin_wait_reset(&spin_wait);
+		run_on_end(engine);
 		if (done(context))
-			return;
+			return true;
+		if (until_ns != COLLET_NEVER && collet_clock_ns() >= until_ns)
+			return false;
 		collet_engine_wait_once(engine, &spin_wait);
 	}
 }
@@ -148,7 +160,7 @@ static void progress_until(struct collet_engine *engine, bool (*done)(void *cont
 /* True if anything is under way that needs progress. */
 static bool has_work(const struct collet_engine *engine)
 {
-	bool any = engine->pending_requests || engine->active_queues;
+	bool any = engine->pending_requests || engine->active_queues || engine->ended_requests;
 	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
 		any |= collet_p2p_is_busy(state);
 	return any;
@@ -176,45 +188,105 @@ static void end_user_wait(struct collet_engine *engine)
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
 	begin_user_wait(engine);
-	progress_until(engine, done, context);
+	(void)progress_until(engine, done, context, COLLET_NEVER);
 	end_user_wait(engine);
+}
+
+bool collet_engine_wait_until(
+	struct collet_engine *engine, bool (*done)(void *context), void *context, int64_t until_ns)
+{
+	begin_user_wait(engine);
+	collet_engine_lock(engine);
+	const bool is_done = progress_until(engine, done, context, until_ns);
+	end_user_wait(engine);
+	collet_engine_unlock(engine);
+	return is_done;
 }
 
 void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
-	begin_user_wait(engine);
-	collet_engine_lock(engine);
-	progress_until(engine, done, context);
-	end_user_wait(engine);
-	collet_engine_unlock(engine);
+	(void)collet_engine_wait_until(engine, done, context, COLLET_NEVER);
+}
+
+/* Makes one round of progress, and all checks of a thread that is about to sleep if it is thorough. */
+static bool poll_round(struct collet_engine *engine, bool (*done)(void *context), void *context, bool is_thorough)
+{
+	collet_engine_progress(engine);
+	run_on_end(engine);
+	if (done(context))
+		return true;
+	engine->wake.empty_polls++;
+	if (!is_thorough)
+		return false;
+	(void)prepare_to_sleep(engine);
+	collet_engine_run_watchdog(engine);
+	collet_engine_progress(engine);
+	run_on_end(engine);
+	return done(context);
 }
 
 bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
 	collet_engine_lock(engine);
-	collet_engine_progress(engine);
-	bool ended = done(context);
-	engine->wake.empty_polls += !ended;
-	if (!ended && engine->polls_since_watchdog++ % 64 == 0) {
-		(void)prepare_to_sleep(engine);
-		collet_engine_run_watchdog(engine);
-		collet_engine_progress(engine);
-		ended = done(context);
-	}
+	const bool ended = poll_round(engine, done, context, engine->polls_since_watchdog++ % 64 == 0);
 	collet_engine_unlock(engine);
 	return ended;
 }
 
-void collet_engine_unlock_handoff(struct collet_engine *engine)
+static bool any_has_ended(void *context)
+{
+	const struct collet_engine *engine = context;
+	return engine->ended_count != engine->ended_seen;
+}
+
+bool collet_engine_progress_until(struct collet_engine *engine, int64_t until_ns)
+{
+	begin_user_wait(engine);
+	collet_engine_lock(engine);
+	collet_watch_end(engine);
+	const bool ended = until_ns ? progress_until(engine, any_has_ended, engine, until_ns)
+				    : poll_round(engine, any_has_ended, engine, true);
+	engine->ended_seen = engine->ended_count;
+	if (!ended)
+		collet_watch_begin(engine);
+	end_user_wait(engine);
+	collet_engine_unlock(engine);
+	return ended;
+}
+
+/* Says whom to wake for what this thread has started or queued. */
+struct idle {
+	bool sleeper, progress_thread;
+};
+
+/* Under the lock. */
+static struct idle find_idle(struct collet_engine *engine)
 {
 	const bool background = engine->has_progress_thread && !collet_engine_has_waiters(engine);
-	const bool wake = !background && engine->has_sleeper;
-	const bool wake_progress_thread =
-		background && (engine->parked || engine->has_sleeper) && !engine->progress_timer_set;
-	engine->progress_timer_set |= wake_progress_thread;
-	collet_engine_unlock(engine);
-	if (wake)
+	const struct idle idle = { !background && engine->has_sleeper,
+		background && (engine->parked || engine->has_sleeper) && !engine->progress_timer_set };
+	engine->progress_timer_set |= idle.progress_thread;
+	if (engine->is_watched)
+		collet_watch_interrupt(engine);
+	return idle;
+}
+
+static void wake_idle(struct collet_engine *engine, struct idle idle)
+{
+	if (idle.sleeper)
 		collet_engine_wake(engine);
-	if (wake_progress_thread)
+	if (idle.progress_thread)
 		collet_progress_thread_wake(engine, PROGRESS_DELAY_NS);
+}
+
+void collet_engine_wake_idle(struct collet_engine *engine)
+{
+	wake_idle(engine, find_idle(engine));
+}
+
+void collet_engine_unlock_handoff(struct collet_engine *engine)
+{
+	const struct idle idle = find_idle(engine);
+	collet_engine_unlock(engine);
+	wake_idle(engine, idle);
 }

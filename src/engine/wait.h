@@ -11,6 +11,7 @@
 struct collet_spin_wait {
 	uint32_t spin_polls, polls, rounds;
 	int64_t yielding_since;
+	int64_t until_ns;                    /* no sleep lasts longer */
 };
 /* Spins, yields or sleeps once, after a round that moved nothing. Releases the lock now and then. Under the lock. */
 void collet_engine_wait_once(struct collet_engine *engine, struct collet_spin_wait *spin_wait);
@@ -35,6 +36,14 @@ static inline uint32_t collet_engine_spin_budget(const struct collet_engine *eng
 }
 /* Does the same as collet_engine_wait(), under the lock, which it releases while it waits. */
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* Does the same as collet_engine_wait(), but returns false if done() is not true by this time of the clock. */
+bool collet_engine_wait_until(
+	struct collet_engine *engine, bool (*done)(void *context), void *context, int64_t until_ns);
+/* Makes progress until a request has ended since this function returned last. Returns false if none has by this time of
+ * the clock (0: after one round): then the caller may poll the descriptor. Not under the lock. */
+bool collet_engine_progress_until(struct collet_engine *engine, int64_t until_ns);
+/* Wakes a thread that is to do what this one will not. Under the lock. */
+void collet_engine_wake_idle(struct collet_engine *engine);
 /* Makes one round of progress and returns done(). */
 bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context);
 /* Releases the lock and wakes a sleeping thread, which takes over what this thread has started and does not wait

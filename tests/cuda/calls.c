@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ending.h"
+
 enum { ROOT = 1, SENTINEL = 0xa5, MOST = 4 };
 
 static const char *const names[CALL_KINDS] = { "allreduce", "reduce", "broadcast", "allgather", "allgatherv",
@@ -98,12 +100,13 @@ static collet_status call(
 
 static bool call_and_wait(struct rank *rank, const struct call_row *row, const void *send, void *recv)
 {
-	collet_request *request = NULL;
+	struct ending ending = { .request = NULL };
 	collet_how how = COLLET_HOW_DEFAULT;
-	how.request = row->request ? &request : NULL;
+	if (row->request)
+		ending_use(&ending, &how, (row->kind + row->count) % 2);
 	how.stream = row->stream;
 	return rank_ok(rank, call(rank, row, send, recv, &how), names[row->kind]) &&
-		rank_ok(rank, collet_request_wait(&request), "waiting") &&
+		ending_wait(rank, &ending, &how) &&
 		(!row->stream ||
 			rank_check(rank, row->streams->cuStreamSynchronize(row->stream) == CU_OK, "the stream"));
 }

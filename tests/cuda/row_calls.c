@@ -4,13 +4,15 @@
 #include <string.h>
 
 #include "core/types.h"
+#include "ending.h"
 #include "values.h"
 
 enum { SENTINEL = 0xa5 };
 
-static bool wait_for(struct rank *rank, const struct call_mode *mode, collet_request **request)
+static bool wait_for(
+	struct rank *rank, const struct call_mode *mode, struct ending *ending, const collet_how *how)
 {
-	return rank_ok(rank, collet_request_wait(request), "waiting") &&
+	return ending_wait(rank, ending, how) &&
 	       (!mode->stream || mode->streams->cuStreamSynchronize(mode->stream) == CU_OK);
 }
 
@@ -94,9 +96,10 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 	const size_t whole_bytes = recv_is_larger ? recv_bytes : send_bytes;
 	char *given = malloc(send_bytes + 1), *whole = malloc(whole_bytes + 1);
 	struct buffer from = { 0 }, to = { 0 };
-	collet_request *request = NULL;
+	struct ending ending = { .request = NULL };
 	collet_how how = COLLET_HOW_DEFAULT;
-	how.request = mode->request ? &request : NULL;
+	if (mode->request)
+		ending_use(&ending, &how, ((uint32_t)row->dtype + (uint32_t)row->op) % 2);
 	how.stream = mode->stream;
 	how.scale = row_scale(row, rank->rank);
 	how.algorithm = mode->algorithm;
@@ -112,7 +115,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 		char *written = to.first + (recv_is_larger ? 0 : at * element);
 		fine = fine && buffer_write(&to, whole) &&
 		       rank_ok(rank, call(rank, comm, row, &send, &recv, read, written, &how), "in place") &&
-		       wait_for(rank, mode, &request) && buffer_read(&to, whole);
+		       wait_for(rank, mode, &ending, &how) && buffer_read(&to, whole);
 		memcpy(result, whole + (recv_is_larger ? 0 : at * element), recv_bytes);
 		/* Only the result is compared: the rest of the input around it does not matter. */
 	} else {
@@ -122,7 +125,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 			       call(rank, comm, row, &send, &recv, send.used ? from.first : NULL,
 				       recv.used ? to.first : NULL, &how),
 			       call_infos[row->call].name) &&
-		       wait_for(rank, mode, &request) && buffer_read(&to, result) && buffer_read(&from, whole);
+		       wait_for(rank, mode, &ending, &how) && buffer_read(&to, result) && buffer_read(&from, whole);
 		fine = fine && rank_check(rank, memcmp(given, whole, send_bytes) == 0, "what was sent has changed");
 	}
 	fine = meet(rank, mode) && fine;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/on_end.h"
 #include "core/clock.h"
 #include "core/types.h"
 #include "cuda/gpu_call.h"
@@ -67,17 +68,12 @@ static void set_buffers(struct collet_devcoll_call *call, const struct devcoll *
 
 static collet_status check_call(const struct collet_call_arguments *call, const collet_how *how)
 {
-	if (how->request && how->stream)
-		return collet_fail(COLLET_ERR_ARGUMENT,
-			"%s: how.request and how.stream are both set: a call on a stream is waited for by its stream, "
-			"or an event recorded there",
-			call->function);
 	if (how->stream && call->op == COLLET_USER)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"%s: a user-defined operation is a function of the host, and calls on streams of a "
 			"communicator whose ranks have GPUs of their own are the GPUs'; call without how.stream",
 			call->function);
-	return COLLET_OK;
+	return collet_check_notice(call->function, how);
 }
 
 static void free_request(collet_comm *comm, struct collet_request *request)

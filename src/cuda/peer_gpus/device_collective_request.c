@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "api/on_end.h"
 #include "core/clock.h"
 #include "cuda/peer_gpus/device_collective_internal.h"
 #include "engine/comm_state.h"
@@ -111,9 +112,9 @@ collet_status devcoll_run_request(struct collet_device_collectives *devcolls, st
 	devcoll_begin(devcolls, request, devcoll->sequence);
 	if (devcolls->co_resident)
 		(void)launch_waiting(devcolls, false);
-	if (how->request) {
+	if (!collet_how_blocks(how)) {
+		collet_request_use_how(request, how);
 		collet_engine_unlock_handoff(engine);
-		*how->request = request;
 		return COLLET_OK;
 	}
 	collet_engine_unlock(engine);

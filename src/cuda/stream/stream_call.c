@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/on_end.h"
 #include "cuda/gpu_call.h"
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/stream/stream_internal.h"
@@ -257,17 +258,6 @@ static collet_status enqueue(const struct stream_scope *scope, struct collet_str
 
 /* ---- Calls ---- */
 
-static collet_status check_how(const char *function, const collet_how *how)
-{
-	if (!how->request)
-		return COLLET_OK;
-	return collet_fail(COLLET_ERR_ARGUMENT,
-		"%s: how.request and how.stream are both set: a call on a stream is waited for by its stream, or an "
-		"event "
-		"recorded there",
-		function);
-}
-
 static collet_status prefix_function(collet_status status, const char *function)
 {
 	if (status != COLLET_OK)
@@ -330,7 +320,7 @@ collet_status collet_stream_enqueue_collective(collet_comm *comm, struct collet_
 {
 	struct stream_scope scope;
 	struct collet_stream_call *call;
-	collet_status status = check_how(arguments->function, how);
+	collet_status status = collet_check_notice(arguments->function, how);
 	if (status == COLLET_OK)
 		status = prefix_function(enter(comm->context, how->stream, &scope), arguments->function);
 	if (status != COLLET_OK)
@@ -357,7 +347,7 @@ collet_status collet_stream_enqueue_p2p(collet_comm *comm, const char *function,
 	struct stream_scope scope;
 	struct collet_stream_call *call;
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS] = { { NULL, 0 }, { NULL, 0 } };
-	collet_status status = check_how(function, how);
+	collet_status status = collet_check_notice(function, how);
 	if (status == COLLET_OK)
 		status = prefix_function(enter(comm->context, how->stream, &scope), function);
 	if (status != COLLET_OK)

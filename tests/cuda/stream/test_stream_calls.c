@@ -227,6 +227,12 @@ static bool says(struct rank *rank, const char *words)
 		rank, strstr(collet_last_error(), words) != NULL, "no \"%s\": %s", words, collet_last_error());
 }
 
+/* An on_end() of calls that are refused. */
+static void never(void *context, collet_status status)
+{
+	abort();
+}
+
 static void refuse(struct rank *rank)
 {
 	const collet_user_op op = { .combine = combine, .name = "own" };
@@ -239,6 +245,11 @@ static void refuse(struct rank *rank)
 	collet_how how = { .stream = gpu.stream[0], .request = &request };
 	rank_status(rank, collet_barrier(rank->comm, &how), COLLET_ERR_ARGUMENT, "a request too");
 	says(rank, "collet_barrier: how.request and how.stream are both set");
+	how = (collet_how){ .stream = gpu.stream[0], .on_end = never };
+	rank_status(rank, collet_barrier(rank->comm, &how), COLLET_ERR_ARGUMENT, "on_end() too");
+	says(rank, "collet_barrier: how.on_end and how.stream are both set");
+	rank_status(rank, collet_send(rank->comm, &on_host, 1, COLLET_U32, 0, 0, &how), COLLET_ERR_ARGUMENT,
+		"on_end() of a message too");
 	how = (collet_how){ .stream = gpu.stream[0], .algorithm = "no such" };
 	rank_status(rank, collet_barrier(rank->comm, &how), COLLET_ERR_ARGUMENT, "an unknown algorithm");
 	how = (collet_how){ .stream = gpu.stream[0], .user_op = &op };
