@@ -11,7 +11,6 @@
 #include <collet/collet.h>
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/types.h>
 
 /* COLLET_TEST_RANKS=processes or threads in the environment replaces all of them: a process that has used a GPU
