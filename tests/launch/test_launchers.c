@@ -16,7 +16,7 @@
 #include "skip.h"
 #include "tool.h"
 
-/* examples/allreduce.c's line of a rank: rank r gives (r + 1) * (1 2 3 4). */
+/* examples/c/allreduce.c's line of a rank: rank r gives (r + 1) * (1 2 3 4). */
 static void expect_sums(const struct tool *tool, const char *launcher, unsigned world_size)
 {
 	const unsigned sum = world_size * (world_size + 1) / 2;
