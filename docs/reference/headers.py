@@ -7,7 +7,7 @@ import re
 SECTION = re.compile(r"/\* ---- (.*?) -+ \*/")
 # An item of a list: "- text", "1. text", or a term with two spaces behind it.
 ITEM = re.compile(r" *((?:-|\d+\.)(?= )|\S.*?(?=  )) +(\S.*)")
-FUNCTION = re.compile(r"^(?:COLLET_API|static inline) (?:COLLET_MUST_USE )?([^;{}()]*?(\bcollet_\w+)\([^;{}]*\))[;\s]",
+FUNCTION = re.compile(r"^(?:COLLET_MUST_USE )?(?:COLLET_API|static inline) ([^;{}()]*?(\bcollet_\w+)\([^;{}]*\))[;\s]",
                       re.MULTILINE)
 
 

@@ -32,9 +32,16 @@ extern "C" {
 
 #if defined(__GNUC__)
 #define COLLET_API __attribute__((visibility("default")))
-#define COLLET_MUST_USE __attribute__((warn_unused_result))
 #else
 #define COLLET_API
+#endif
+
+#if (defined(__cplusplus) && __cplusplus >= 201703L) || (defined(__STDC_VERSION__) && __STDC_VERSION__ > 201710L)
+/* Stands before COLLET_API: [[...]] may not follow an __attribute__. */
+#define COLLET_MUST_USE [[nodiscard]]
+#elif defined(__GNUC__)
+#define COLLET_MUST_USE __attribute__((warn_unused_result))
+#else
 #define COLLET_MUST_USE
 #endif
 
@@ -222,7 +229,7 @@ typedef struct collet_options {
  *
  * COLLET_ERR_ARGUMENT, _CONFIG (the error text names the setting, the ranks and the values), _RENDEZVOUS, _AUTH,
  * _MEMORY, _SYSTEM. Any thread; several ranks may be threads of one process, each with a call of its own. */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_create(collet_comm **comm, const collet_options *options);
+COLLET_MUST_USE COLLET_API collet_status collet_comm_create(collet_comm **comm, const collet_options *options);
 
 /* The color of a rank that joins no new communicator. */
 #define COLLET_NO_COLOR UINT32_MAX
@@ -230,12 +237,12 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_create(collet_comm **comm, 
  * comm). A rank whose color is COLLET_NO_COLOR takes part and gets NULL. Both communicators then live independently.
  * *split is written on success only; the caller destroys it. Errors are those of collet_allgather() and
  * collet_comm_create(). */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_split(
+COLLET_MUST_USE COLLET_API collet_status collet_comm_split(
 	collet_comm *comm, uint32_t color, uint32_t key, collet_comm **split);
 
 /* Reserved for making a communicator of the surviving ranks after COLLET_ERR_PEER_LOST. Returns
  * COLLET_ERR_UNSUPPORTED. */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_shrink(collet_comm *comm, collet_comm **shrunk);
+COLLET_MUST_USE COLLET_API collet_status collet_comm_shrink(collet_comm *comm, collet_comm **shrunk);
 
 /* Ends the communicator on every rank: pending and later calls return COLLET_ERR_ABORTED. Wakes every waiter and
  * returns at once, without waiting for peers. May be called repeatedly, from any thread; NULL does nothing. */
@@ -300,51 +307,51 @@ typedef struct collet_how {
  * collet_op defines how operands are combined. */
 
 /* Combines all ranks' send element by element into every rank's recv; count elements each. */
-COLLET_API COLLET_MUST_USE collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv,
+COLLET_MUST_USE COLLET_API collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv,
 	uint64_t count, collet_dtype dtype, collet_op op, const collet_how *how);
 /* Combines all ranks' send element by element into root's recv; count elements each. Other ranks' recv is unused. */
-COLLET_API COLLET_MUST_USE collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count,
+COLLET_MUST_USE COLLET_API collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, collet_op op, uint32_t root, const collet_how *how);
 /* Copies root's send to every rank's recv, the root's too unless in place; count elements each. Other ranks' send is
  * unused. */
-COLLET_API COLLET_MUST_USE collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv,
+COLLET_MUST_USE COLLET_API collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv,
 	uint64_t count, collet_dtype dtype, uint32_t root, const collet_how *how);
 /* Waits until every rank has called it. */
-COLLET_API COLLET_MUST_USE collet_status collet_barrier(collet_comm *comm, const collet_how *how);
+COLLET_MUST_USE COLLET_API collet_status collet_barrier(collet_comm *comm, const collet_how *how);
 /* Copies every rank's send (count elements) to every rank's recv (n * count elements), in rank order. */
-COLLET_API COLLET_MUST_USE collet_status collet_allgather(
+COLLET_MUST_USE COLLET_API collet_status collet_allgather(
 	collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, const collet_how *how);
 /* Copies rank r's send (counts[r] elements) to recv + displacements[r] on every rank. Every rank passes the same
  * counts; displacements may differ. send_count is counts[rank]. */
-COLLET_API COLLET_MUST_USE collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count,
+COLLET_MUST_USE COLLET_API collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count,
 	void *recv, const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, const collet_how *how);
 /* Combines all ranks' send (n * count elements), and writes block r of the result to rank r's recv (count elements). */
-COLLET_API COLLET_MUST_USE collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv,
+COLLET_MUST_USE COLLET_API collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv,
 	uint64_t count, collet_dtype dtype, collet_op op, const collet_how *how);
 /* Copies every rank's send (count elements) to root's recv (n * count elements), in rank order. */
-COLLET_API COLLET_MUST_USE collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count,
+COLLET_MUST_USE COLLET_API collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, uint32_t root, const collet_how *how);
 /* Copies rank r's send (send_count elements) to root's recv + displacements[r]. On the root, counts[r] must equal rank
  * r's send_count; otherwise it is COLLET_ERR_MISMATCH. Other ranks may pass NULL for recv, counts and displacements. */
-COLLET_API COLLET_MUST_USE collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count,
+COLLET_MUST_USE COLLET_API collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count,
 	void *recv, const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, uint32_t root,
 	const collet_how *how);
 /* Copies block r of root's send (n * count elements) to rank r's recv (count elements). */
-COLLET_API COLLET_MUST_USE collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count,
+COLLET_MUST_USE COLLET_API collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, uint32_t root, const collet_how *how);
 /* Copies counts[r] elements at root's send + displacements[r] to rank r's recv (recv_count elements). On the root,
  * counts[r] must equal rank r's recv_count; otherwise it is COLLET_ERR_MISMATCH. Other ranks may pass NULL for send,
  * counts and displacements. */
-COLLET_API COLLET_MUST_USE collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_t *counts,
+COLLET_MUST_USE COLLET_API collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_t *counts,
 	const uint64_t *displacements, void *recv, uint64_t recv_count, collet_dtype dtype, uint32_t root,
 	const collet_how *how);
 /* Copies block p of send to block r of rank p's recv, where r is the own rank. Both buffers have n * count elements. */
-COLLET_API COLLET_MUST_USE collet_status collet_alltoall(
+COLLET_MUST_USE COLLET_API collet_status collet_alltoall(
 	collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, const collet_how *how);
 /* Does what collet_alltoall() does, with blocks of any lengths. Block p has counts[p] elements at displacements[p], on
  * either side. In place (send == recv) both lists are equal. A block's count must be the same on both of its ranks;
  * otherwise it is COLLET_ERR_MISMATCH. */
-COLLET_API COLLET_MUST_USE collet_status collet_alltoallv(collet_comm *comm, const void *send,
+COLLET_MUST_USE COLLET_API collet_status collet_alltoallv(collet_comm *comm, const void *send,
 	const uint64_t *send_counts, const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts,
 	const uint64_t *recv_displacements, collet_dtype dtype, const collet_how *how);
 
@@ -365,15 +372,15 @@ typedef struct collet_received {
  * used. COLLET_ERR_ARGUMENT: there is no such rank. Other errors are as for collectives. */
 
 /* Sends count elements to peer. Returns when buf may be reused; a large message must be received first. */
-COLLET_API COLLET_MUST_USE collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count,
+COLLET_MUST_USE COLLET_API collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count,
 	collet_dtype dtype, uint32_t peer, uint32_t tag, const collet_how *how);
 /* Receives the oldest message with this tag from source, or from any rank (COLLET_ANY_SOURCE), of at most count
  * elements. received may be NULL, else it must live until the request has ended. COLLET_ERR_TRUNCATED: the message was
  * longer and was dropped; the communicator works on. */
-COLLET_API COLLET_MUST_USE collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype,
+COLLET_MUST_USE COLLET_API collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype,
 	uint32_t source, uint32_t tag, collet_received *received, const collet_how *how);
 /* Sends and receives as one request. It cannot deadlock, in whatever order the peers call. */
-COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count,
+COLLET_MUST_USE COLLET_API collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count,
 	uint32_t to, uint32_t send_tag, void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag,
 	collet_dtype dtype, collet_received *received, const collet_how *how);
 
@@ -393,29 +400,29 @@ COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, cons
  * library frees it. In a forked child on_end() is never called. */
 
 /* Returns COLLET_PENDING, or the status with which the request ended. Does not block. */
-COLLET_API COLLET_MUST_USE collet_status collet_request_test(collet_request **request);
+COLLET_MUST_USE COLLET_API collet_status collet_request_test(collet_request **request);
 /* Blocks until the request has ended, by its own deadline at the latest, and returns its status. */
-COLLET_API COLLET_MUST_USE collet_status collet_request_wait(collet_request **request);
+COLLET_MUST_USE COLLET_API collet_status collet_request_wait(collet_request **request);
 /* Blocks for at most timeout_ns (>= 0, or COLLET_NO_TIMEOUT). Returns COLLET_PENDING if the request has not ended by
  * then: it goes on. Otherwise returns as collet_request_wait() does. */
-COLLET_API COLLET_MUST_USE collet_status collet_request_wait_for(collet_request **request, int64_t timeout_ns);
+COLLET_MUST_USE COLLET_API collet_status collet_request_wait_for(collet_request **request, int64_t timeout_ns);
 /* Blocks until one of the requests, all of one rank, has ended. Writes its index and returns its status. If all are
  * NULL, writes count and returns COLLET_OK. */
-COLLET_API COLLET_MUST_USE collet_status collet_request_wait_any(
+COLLET_MUST_USE COLLET_API collet_status collet_request_wait_any(
 	collet_request **requests, size_t count, size_t *index);
 /* Blocks until all requests have ended. Returns COLLET_OK or, in array order, the first error. */
-COLLET_API COLLET_MUST_USE collet_status collet_request_wait_all(collet_request **requests, size_t count);
+COLLET_MUST_USE COLLET_API collet_status collet_request_wait_all(collet_request **requests, size_t count);
 
 /* Advances all calls of comm's context. Returns COLLET_OK as soon as one of them has ended, or an on_end() returned,
  * since this function returned last. Returns COLLET_PENDING if none has within timeout_ns (0: one round;
  * COLLET_NO_TIMEOUT: waits as long as it takes). Any thread, but only one for each context can rely on being told.
  * COLLET_ERR_ARGUMENT, _FORKED. */
-COLLET_API COLLET_MUST_USE collet_status collet_progress(collet_comm *comm, int64_t timeout_ns);
+COLLET_MUST_USE COLLET_API collet_status collet_progress(collet_comm *comm, int64_t timeout_ns);
 /* Writes a descriptor for poll(), select() or epoll. After collet_progress() has returned COLLET_PENDING, it becomes
  * readable when there is something to do, also for a call that any thread starts: call collet_progress() again, with a
  * timeout of 0, until it returns COLLET_PENDING. Never read from it. All communicators of a context have the same one.
  * The library closes it with the last of them. Any thread. COLLET_ERR_ARGUMENT, _FORKED, _SYSTEM. */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_descriptor(collet_comm *comm, int *descriptor);
+COLLET_MUST_USE COLLET_API collet_status collet_comm_descriptor(collet_comm *comm, int *descriptor);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------- */
 
@@ -425,14 +432,14 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_descriptor(collet_comm *com
 /* Allocates host memory that ranks of this host map, so that collectives on it copy nothing. It is zeroed and aligned
  * to 64 bytes. After an error its contents are undefined until collet_comm_destroy() returns. COLLET_ERR_MEMORY: the
  * arena is full. */
-COLLET_API COLLET_MUST_USE collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes);
+COLLET_MUST_USE COLLET_API collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes);
 /* Frees memory of collet_mem_alloc() or collet_mem_alloc_device(); NULL does nothing. COLLET_ERR_ARGUMENT: it is no
  * such memory, or a pending call uses it. Nothing changed then. */
 COLLET_API collet_status collet_mem_free(collet_comm *comm, void *memory);
 /* Announces that the caller will use this memory repeatedly, so that transports may keep it registered. It must stay
  * mapped until it is deregistered. Calls work the same where no transport can register it. COLLET_ERR_ARGUMENT,
  * _MEMORY, _SYSTEM: nothing changed. */
-COLLET_API COLLET_MUST_USE collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes);
+COLLET_MUST_USE COLLET_API collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes);
 /* Ends the registration of memory that starts here. COLLET_ERR_ARGUMENT: it is not registered. */
 COLLET_API collet_status collet_mem_deregister(collet_comm *comm, void *memory);
 
@@ -464,7 +471,7 @@ typedef struct collet_stat {
 
 /* Writes at most capacity rows and sets *count to the number of rows that exist. Counters only grow.
  * COLLET_ERR_ARGUMENT: an argument is NULL. Any thread. */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
+COLLET_MUST_USE COLLET_API collet_status collet_comm_stats(
 	collet_comm *comm, collet_stat *rows, size_t capacity, size_t *count);
 
 #ifdef __cplusplus

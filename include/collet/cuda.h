@@ -72,7 +72,7 @@ extern "C" {
  *
  * COLLET_ERR_UNSUPPORTED: no driver, no GPU known, or one whose memory cannot be exported to other processes.
  * COLLET_ERR_MEMORY, _SYSTEM: the driver refused. Nothing changed then. Any thread, even while streams are captured. */
-COLLET_API COLLET_MUST_USE collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t bytes);
+COLLET_MUST_USE COLLET_API collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t bytes);
 
 #ifdef __cplusplus
 }

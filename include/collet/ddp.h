@@ -101,7 +101,7 @@ typedef struct collet_ddp_options {
  * COLLET_ERR_ARGUMENT, on every rank: one rank's arguments are invalid or differ from rank 0's. The error text names
  * the rank and the parameter; nothing changed and comm works on. COLLET_ERR_MEMORY, on every rank. Other errors are
  * those of collet_broadcast(). */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_create(collet_ddp **ddp, collet_comm *comm,
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_create(collet_ddp **ddp, collet_comm *comm,
 	const collet_ddp_parameter *parameters, uint32_t parameter_count, const collet_ddp_options *options);
 
 /* Waits for pending collectives, then frees *ddp and sets it to NULL. Call it before comm is destroyed. Parameters'
@@ -120,23 +120,23 @@ COLLET_API void *collet_ddp_gradient(const collet_ddp *ddp, uint32_t parameter);
 COLLET_API uint32_t collet_ddp_layout(const collet_ddp *ddp);
 
 /* Sets every gradient to zero. COLLET_ERR_ARGUMENT: called between ready() and wait(). */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_zero(collet_ddp *ddp);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_zero(collet_ddp *ddp);
 
 /* Switches synchronisation on or off. Without it, ready() and wait() only do bookkeeping, for steps that accumulate
  * gradients. The next synchronised step averages the accumulated gradients. It is on at first and must be the same on
  * every rank. COLLET_ERR_ARGUMENT: called between ready() and wait(). */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_set_sync(collet_ddp *ddp, bool sync);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_set_sync(collet_ddp *ddp, bool sync);
 
 /* Marks this parameter's gradient as complete; nobody may write it until wait() returns. Starts the buckets that are
  * now complete and advances those in progress, without blocking. COLLET_ERR_ARGUMENT: there is no such parameter, it
  * was marked since the last wait(), or COLLET_DDP_STATIC_UNUSED has found it unused. Otherwise, the status that ended
  * the communicator. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_ready(collet_ddp *ddp, uint32_t parameter);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_ready(collet_ddp *ddp, uint32_t parameter);
 
 /* Blocks until every gradient is the average over all ranks; then the next step may begin. COLLET_ERR_ARGUMENT: the
  * named parameter is not marked ready and options.unused does not allow it; mark it and call again. Other errors are
  * those of collet_allreduce(); gradients are then undefined. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_wait(collet_ddp *ddp);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_wait(collet_ddp *ddp);
 
 /* Returns true if any rank marked this parameter in the last synchronised step, or in the unsynchronised steps before
  * it. A parameter that no rank used has a gradient of zeros, and an optimiser with momentum should skip it. Always true
@@ -147,13 +147,13 @@ COLLET_API bool collet_ddp_used(const collet_ddp *ddp, uint32_t parameter);
  * Collective, with options.has_uneven_inputs: every rank calls it when it has no more input in this epoch. Then it
  * copies the parameters' values of the lowest rank that took the last step to every rank. The optimiser states of ranks
  * that ran out early remain those of their last step. *steps, if not NULL: the number of steps it took part in. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps);
 
 /* Computes the 2-norm over all gradients, without communication, and the same bits on every rank: it sums in f64, in an
  * order that depends on the model alone. If the norm is finite and above max_norm, multiplies every gradient by
  * max_norm / norm. max_norm is positive; infinity asks for the norm only. *norm may be infinite or NaN: then nothing is
  * scaled. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_clip(collet_ddp *ddp, double max_norm, double *norm);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_clip(collet_ddp *ddp, double max_norm, double *norm);
 
 /* ---- Checkpoints -------------------------------------------------------------------------------------------- */
 
@@ -164,13 +164,13 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_clip(collet_ddp *ddp, double
  * exchangeable between machines of one byte order. */
 
 /* Writes the size of the state; it is constant from the first synchronised step on. COLLET_ERR_MEMORY. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_bytes(collet_ddp *ddp, uint64_t *bytes);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_state_bytes(collet_ddp *ddp, uint64_t *bytes);
 /* Writes the state. COLLET_ERR_ARGUMENT: bytes is not its size, or a step is in progress. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_save(collet_ddp *ddp, void *state, uint64_t bytes);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_state_save(collet_ddp *ddp, void *state, uint64_t bytes);
 /* Loads a saved state. Collective. Gradients may move: see collet_ddp_layout(). COLLET_ERR_ARGUMENT, on every rank: a
  * rank's state was not saved by the rank of its number, with as many ranks and the same parameters and hook. The error
  * text names that rank; nothing changed. COLLET_ERR_MEMORY, on every rank: only destroy is left. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_load(collet_ddp *ddp, const void *state, uint64_t bytes);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_state_load(collet_ddp *ddp, const void *state, uint64_t bytes);
 
 /* ---- Buckets ------------------------------------------------------------------------------------------------ */
 
@@ -195,7 +195,7 @@ typedef struct collet_ddp_bucket {
 /* Returns the number of buckets. */
 COLLET_API uint32_t collet_ddp_bucket_count(const collet_ddp *ddp);
 /* Describes a bucket. COLLET_ERR_ARGUMENT: there is no such bucket. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_bucket_get(
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_bucket_get(
 	const collet_ddp *ddp, uint32_t index, collet_ddp_bucket *bucket);
 
 /* The time of a bucket's exchange in the last step, in ns of clock_gettime(CLOCK_MONOTONIC). The end is when this rank
@@ -205,7 +205,7 @@ typedef struct collet_ddp_interval {
 } collet_ddp_interval;
 /* Writes when the exchange of a bucket started and ended in the last step. COLLET_ERR_ARGUMENT: there is no such
  * bucket, or no synchronised step has ended yet. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_last_travel(
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_last_travel(
 	const collet_ddp *ddp, uint32_t index, collet_ddp_interval *interval);
 
 /* What this rank has sent and received for this collet_ddp since its creation: the collet_comm_stats() of its own
@@ -217,7 +217,7 @@ typedef struct collet_ddp_traffic {
 	uint64_t reserved[4];
 } collet_ddp_traffic;
 /* Writes what this rank has sent and received so far. COLLET_ERR_ARGUMENT: ddp or traffic is NULL. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_traffic_get(collet_ddp *ddp, collet_ddp_traffic *traffic);
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_traffic_get(collet_ddp *ddp, collet_ddp_traffic *traffic);
 
 #ifdef __cplusplus
 }

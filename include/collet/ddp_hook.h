@@ -92,7 +92,7 @@ typedef struct collet_ddp_hook {
  * Gradient Compression", 2018, momentum correction.)
  *
  * COLLET_ERR_ARGUMENT: an unknown specification, or a number out of range. COLLET_ERR_MEMORY. Any thread. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_hook_create(
+COLLET_MUST_USE COLLET_API collet_status collet_ddp_hook_create(
 	collet_ddp_hook **hook, const char *spec, uint64_t seed);
 /* Frees the hook and sets *hook to NULL. Call it after the collet_ddp that uses it is destroyed. COLLET_ERR_ARGUMENT:
  * hook or *hook is NULL. */

@@ -48,7 +48,7 @@ COLLET_API uint64_t collet_sampler_count(const collet_sampler *sampler);
  *
  * COLLET_ERR_ARGUMENT: NULL, rank not below world_size, too many samples, unknown tail, or reserved not zero; indices
  * are untouched. COLLET_ERR_MEMORY. */
-COLLET_API COLLET_MUST_USE collet_status collet_sampler_fill(
+COLLET_MUST_USE COLLET_API collet_status collet_sampler_fill(
 	const collet_sampler *sampler, uint64_t epoch, uint64_t *indices);
 
 #ifdef __cplusplus

@@ -39,7 +39,7 @@ typedef struct collet_algorithm_info {
 } collet_algorithm_info;
 
 /* Lists the algorithms of this build, grouped by collective: those of one collective, or all if collective is NULL. */
-COLLET_API COLLET_MUST_USE collet_status collet_algorithm_list(
+COLLET_MUST_USE COLLET_API collet_status collet_algorithm_list(
 	const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count);
 
 /* A transport that the library knows. */
@@ -53,7 +53,7 @@ typedef struct collet_transport_info {
 
 /* Lists every known transport, including those left out of this build. Opens no device: whether two ranks can use a
  * transport is found out when a communicator is created. */
-COLLET_API COLLET_MUST_USE collet_status collet_transport_list(
+COLLET_MUST_USE COLLET_API collet_status collet_transport_list(
 	collet_transport_info *rows, size_t capacity, size_t *count);
 
 /* ---- Predicted costs ---------------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ typedef struct collet_call_shape {
 /* Predicts the time in ns of one call on one host, if all ranks arrive together. bytes: see Bytes at the top. cost: the
  * parameters to use; NULL: the built-in ones of transport, which is otherwise ignored. The same arguments give the same
  * number on every machine. COLLET_ERR_UNSUPPORTED: the algorithm cannot do this call; the error text says why. */
-COLLET_API COLLET_MUST_USE collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm,
+COLLET_MUST_USE COLLET_API collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm,
 	const char *transport, const collet_link_cost *cost, uint64_t bytes, double *ns);
 
 /* One row of the choice table: calls of first_bytes to last_bytes use algorithm, in segments of segment_bytes over this
@@ -148,7 +148,7 @@ typedef struct collet_choice {
 
 /* Lists the chosen algorithm by size: rows in rising order, without gaps from 0 on. cost and transport as above. The
  * same arguments give the same rows on every machine. */
-COLLET_API COLLET_MUST_USE collet_status collet_choice_list(const collet_call_shape *shape, const char *transport,
+COLLET_MUST_USE COLLET_API collet_status collet_choice_list(const collet_call_shape *shape, const char *transport,
 	const collet_link_cost *cost, collet_choice *rows, size_t capacity, size_t *count);
 
 /* How a communicator would carry out a call. */
@@ -187,7 +187,7 @@ typedef struct collet_plan {
 /* Writes the plan for a call with these arguments. algorithm NULL: the communicator's choice. root and op are 0 for
  * collectives that have none. Asks no peer; all ranks get the same algorithm. COLLET_ERR_UNSUPPORTED: the named
  * algorithm cannot do this call. Any thread. */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count,
+COLLET_MUST_USE COLLET_API collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count,
 	collet_dtype dtype, collet_op op, uint32_t root, const char *algorithm, collet_plan *plan);
 
 /* ---- Tuning ------------------------------------------------------------------------------------------------- */
@@ -198,17 +198,17 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_plan(collet_comm *comm, con
 
 /* Writes the path of the tuning file, or "" if there is none, as with COLLET_TUNING=builtin or without a home folder.
  * Reads the environment. COLLET_ERR_CONFIG: the path is longer than capacity. */
-COLLET_API COLLET_MUST_USE collet_status collet_tuning_path(char *path, size_t capacity);
+COLLET_MUST_USE COLLET_API collet_status collet_tuning_path(char *path, size_t capacity);
 
 /* Reads the link costs of a tuning file; path NULL: the built-in ones. COLLET_ERR_SYSTEM: the file cannot be read.
  * COLLET_ERR_CONFIG: it is no tuning, of another version, or made on another machine; the error text names file and
  * line. */
-COLLET_API COLLET_MUST_USE collet_status collet_tuning_read(
+COLLET_MUST_USE COLLET_API collet_status collet_tuning_read(
 	const char *path, collet_link_cost *rows, size_t capacity, size_t *count);
 
 /* Writes a tuning file for this machine, creating its folder and replacing the file atomically. COLLET_ERR_ARGUMENT: a
  * row is invalid. COLLET_ERR_SYSTEM: the file cannot be written. */
-COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(
+COLLET_MUST_USE COLLET_API collet_status collet_tuning_write(
 	const char *path, const collet_link_cost *rows, size_t count);
 
 /* Returns the row that a communicator would use for this many ranks and cores of one host, if the cores are near each
@@ -247,7 +247,7 @@ COLLET_API double collet_core_latency_ns(uint32_t cpu, uint32_t other);
  * It never waits for the communicator, so it works while another thread hangs inside it. A row that is being written
  * meanwhile may be left out. COLLET_ERR_SYSTEM: the descriptor refuses. Any thread, also after an error has ended the
  * communicator. */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_dump(collet_comm *comm, int fd);
+COLLET_MUST_USE COLLET_API collet_status collet_comm_dump(collet_comm *comm, int fd);
 
 #ifdef __cplusplus
 }

@@ -38,7 +38,7 @@ SUMMARIES = [
 # The code, its functions.
 FUNCTIONS = [
     ("COLLET_API int collet_a(void);\n", ["collet_a"]),
-    ("COLLET_API COLLET_MUST_USE collet_status collet_a(\n\tint b, int c);\nCOLLET_API int *collet_d(int e);\n",
+    ("COLLET_MUST_USE COLLET_API collet_status collet_a(\n\tint b, int c);\nCOLLET_API int *collet_d(int e);\n",
      ["collet_a", "collet_d"]),
     ("static inline int collet_a(int b)\n{\n\treturn collet_c(b);\n}\n", ["collet_a"]),
     ("extern COLLET_API const struct collet_a collet_b;\n", []),
