@@ -268,3 +268,9 @@ void collet_socket_tune(int socket)
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
 		setsockopt(socket, options[i].level, options[i].name, &options[i].value, sizeof(options[i].value));
 }
+
+bool collet_socket_tolerate_slow_peer(int socket)
+{
+	const int never = 0;
+	return setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof(never)) == 0;
+}

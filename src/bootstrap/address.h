@@ -59,5 +59,8 @@ bool collet_socket_peer_uid(int socket, uint32_t *uid);
 bool collet_socket_has_input(int socket);
 /* Sets the options for small messages and for detecting a silent host. Does nothing on a Unix socket. */
 void collet_socket_tune(int socket);
+/* Lets a live peer read as slowly as it likes: the kernel no longer ends the connection after 25 s without room there.
+ * The owner looks for silent hosts instead. Returns false, and does nothing, for other sockets than TCP. */
+bool collet_socket_tolerate_slow_peer(int socket);
 
 #endif

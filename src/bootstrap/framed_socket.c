@@ -11,7 +11,8 @@
 
 void collet_framed_socket_init(struct collet_framed_socket *connection, int socket, uint32_t frame_limit)
 {
-	*connection = (struct collet_framed_socket){ .socket = socket, .frame_limit = frame_limit };
+	*connection = (struct collet_framed_socket){
+		.socket = socket, .frame_limit = frame_limit, .queue_limit = COLLET_FRAMED_SOCKET_QUEUE_BYTES };
 }
 
 void collet_framed_socket_deinit(struct collet_framed_socket *connection)
@@ -37,23 +38,22 @@ static collet_status fail_broken(void)
 	return collet_fail(COLLET_ERR_TRANSPORT, "the connection broke: %s", strerror(errno));
 }
 
-/* Makes room for more bytes at the end of the queue. */
+/* Makes room for more bytes at the end of the queue. Moves what is queued only if that is less than what has been sent,
+ * so that a long queue costs no more for each frame than a short one. */
 static collet_status reserve(struct collet_framed_socket *connection, size_t bytes)
 {
-	if (connection->out_first) {
-		memmove(connection->out, connection->out + connection->out_first,
-			connection->out_end - connection->out_first);
-		connection->out_end -= connection->out_first;
+	const size_t queued = collet_framed_socket_queued_bytes(connection), limit = connection->queue_limit;
+	if (queued && bytes > limit - (queued < limit ? queued : limit))
+		return collet_fail(COLLET_ERR_PEER_LOST,
+			"it does not read what is sent to it (%zu bytes wait): is it stopped?", queued);
+	if (bytes > connection->out_capacity - connection->out_end && connection->out_first >= queued) {
+		if (queued)
+			memcpy(connection->out, connection->out + connection->out_first, queued);
 		connection->out_first = 0;
+		connection->out_end = queued;
 	}
 	if (bytes <= connection->out_capacity - connection->out_end)
 		return COLLET_OK;
-	if (connection->out_end &&
-		bytes > COLLET_FRAMED_SOCKET_QUEUE_BYTES - (connection->out_end < COLLET_FRAMED_SOCKET_QUEUE_BYTES
-									   ? connection->out_end
-									   : COLLET_FRAMED_SOCKET_QUEUE_BYTES))
-		return collet_fail(COLLET_ERR_PEER_LOST,
-			"it does not read what is sent to it (%zu bytes wait): is it stopped?", connection->out_end);
 	size_t capacity = connection->out_capacity ? connection->out_capacity : 2048;
 	while (capacity < connection->out_end + bytes)
 		capacity *= 2;

@@ -13,7 +13,7 @@ struct collet_frame {
 	uint32_t to;
 	uint32_t type;    /* defined by the sender */
 	uint32_t bytes;   /* length of the data that follow */
-	uint32_t reserved0;
+	uint32_t may_drop; /* of a message: see collet_control_send_droppable() */
 };
 
 enum collet_frame_kind {
@@ -34,8 +34,8 @@ enum collet_frame_kind {
 enum collet_gone_reason { COLLET_GONE_DIED, COLLET_GONE_LEFT };
 
 enum {
-	/* The bytes that may be queued for a peer. A peer that reads slower counts as lost. One longer frame (the peer
-	 * table) is accepted if the queue is empty. */
+	/* The bytes that may be queued for a peer during the bootstrap. A peer that reads slower counts as lost. One
+	 * longer frame (the peer table) is accepted if the queue is empty. */
 	COLLET_FRAMED_SOCKET_QUEUE_BYTES = 8 << 20
 };
 
@@ -43,6 +43,7 @@ struct collet_framed_socket {
 	int socket;                      /* -1: closed */
 	uint8_t *out;                    /* queued bytes: [out_first, out_end) */
 	size_t out_first, out_end, out_capacity;
+	size_t queue_limit;              /* COLLET_FRAMED_SOCKET_QUEUE_BYTES, unless the owner sets another */
 	struct collet_frame frame;       /* header of the frame that is being received, or has been */
 	uint8_t *in;                     /* its data */
 	size_t in_bytes, in_capacity;    /* in_bytes: received so far, with the header */
@@ -67,9 +68,14 @@ collet_status collet_framed_socket_flush(struct collet_framed_socket *connection
  * socket is readable. COLLET_ERR_TRANSPORT: the connection ended or broke, or the frame exceeds frame_limit. */
 collet_status collet_framed_socket_read(struct collet_framed_socket *connection);
 
+static inline size_t collet_framed_socket_queued_bytes(const struct collet_framed_socket *connection)
+{
+	return connection->out_end - connection->out_first;
+}
+
 static inline bool collet_framed_socket_has_queued(const struct collet_framed_socket *connection)
 {
-	return connection->out_first != connection->out_end;
+	return collet_framed_socket_queued_bytes(connection) != 0;
 }
 
 #endif

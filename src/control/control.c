@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "bootstrap/address.h"
 #include "core/status.h"
 
 /* While an endpoint opens, its watch is called at least this often. */
@@ -70,7 +71,8 @@ void collet_control_dial(struct collet_control *control, const struct collet_hel
 	submit_command(control, command);
 }
 
-void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes)
+static void submit_message(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes,
+	bool may_drop)
 {
 	assert(bytes <= COLLET_CONTROL_MESSAGE_BYTES && (to < control->config.size || to == COLLET_CONTROL_ALL_RANKS));
 	struct control_command *command = calloc(1, sizeof(*command) + bytes);
@@ -84,10 +86,22 @@ void collet_control_send(struct collet_control *control, uint32_t to, uint32_t t
 		.to = to,
 		.type = type,
 		.bytes = (uint32_t)bytes,
+		.may_drop = may_drop,
 	};
 	if (bytes)
 		memcpy(command->data, data, bytes);
 	submit_command(control, command);
+}
+
+void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes)
+{
+	submit_message(control, to, type, data, bytes, false);
+}
+
+void collet_control_send_droppable(
+	struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes)
+{
+	submit_message(control, to, type, data, bytes, true);
 }
 
 void collet_control_tick(struct collet_control *control, uint32_t interval_ms)
@@ -247,6 +261,7 @@ static void *run(void *data)
 		wake_at = earlier(wake_at, tick_timer(control, tick_ms));
 		wake_at = earlier(wake_at, control_pending_timers(control));
 		wake_at = earlier(wake_at, watch_timers(control));
+		wake_at = earlier(wake_at, control_hub_timers(control));
 		/* One event at a time: serving one source may free another whose event would still be in the array. */
 		struct epoll_event event;
 		int timeout = wake_at == COLLET_NEVER ? -1 : collet_deadline_ms(wake_at, 60000);
@@ -290,6 +305,8 @@ static collet_status create_links(struct collet_control *control)
 		link->source.kind = SOURCE_LINK;
 		link->rank = config->rank == 0 ? i : 0;
 		collet_framed_socket_init(&link->connection, -1, COLLET_CONTROL_MESSAGE_BYTES);
+		/* Keeps what must arrive for a rank that does not read: it may be stopped, and is not dead. */
+		link->connection.queue_limit = SIZE_MAX;
 	}
 	if (!control->links || !control->gone)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for %u control connections", control->link_count);
@@ -313,6 +330,7 @@ static collet_status register_all(struct collet_control *control)
 		if (link->rank == config->rank)
 			continue;
 		if (b->control_sockets[i] >= 0) {
+			link->is_tcp = collet_socket_tolerate_slow_peer(b->control_sockets[i]);
 			ok = control_register(control, b->control_sockets[i], EPOLLIN, &link->source);
 		} else {  /* it was lost while the bootstrap ended */
 			link->failed = true;
@@ -361,6 +379,7 @@ collet_status collet_control_create(struct collet_control **out, const struct co
 			.source.kind = SOURCE_LIVENESS, .pidfd = -1, .report_at = COLLET_NEVER
 		};
 	control->listeners_resume_at = control->watches_at = control->tick_at = COLLET_NEVER;
+	control->silence_check_at = COLLET_NEVER;
 	control->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	control->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	collet_status status = control->epoll_fd < 0 || control->wake_fd < 0 ?

@@ -63,8 +63,13 @@ void collet_control_dial(struct collet_control *control, const struct collet_hel
 
 enum { COLLET_CONTROL_ALL_RANKS = UINT32_MAX, COLLET_CONTROL_MESSAGE_BYTES = 1024 };
 /* Sends at most COLLET_CONTROL_MESSAGE_BYTES to a rank, or to all other ranks. Rank 0 relays messages, in order. Never
- * blocks. A message is lost only if its receiver or rank 0 is lost. Any thread. */
+ * blocks. A message is lost only if its receiver or rank 0 is lost. It is kept for a rank that does not read, for as
+ * long as that lives. So send as many as a rank is told once, such as the end of a communicator. Any thread. */
 void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes);
+/* Does the same for a message that is worth nothing later, such as a question that is asked again. A control link on
+ * which much is queued drops it, so a rank that does not read costs others neither memory nor time. */
+void collet_control_send_droppable(
+	struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes);
 
 /* Calls ready() on the control thread whenever fd is readable or hung up, and at least every 10 ms, until it returns
  * false. Used while an endpoint opens. Returns false, and never calls ready(), if there is no memory. Control thread

@@ -1,17 +1,25 @@
 /* Implements the hub: every rank has one connection, to rank 0, which relays small messages. When the connection of a
  * rank ends, rank 0 reports to all others that this rank is gone. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "control/internal.h"
+#include "core/silence.h"
 #include "core/status.h"
 
 enum { MAX_FRAMES_PER_EVENT = 64 };
 #define BYE_TIMEOUT_NS ((int64_t)200000000)
+/* Droppable messages are dropped where more than this is queued. */
+enum { DROP_BYTES = 64 << 10 };
+/* A host that acknowledges nothing for so long counts as lost. Keep-alive says the same of an idle link. */
+enum { SILENCE_MS = 25000 };
+#define SILENCE_CHECK_NS ((int64_t)1000000000)
 
 static void fail_link(struct collet_control *control, struct control_link *link, const char *reason)
 {
@@ -22,10 +30,46 @@ static void fail_link(struct collet_control *control, struct control_link *link,
 	snprintf(link->reason, sizeof(link->reason), "%s", reason);
 }
 
+static void await_ack(struct collet_control *control, struct control_link *link)
+{
+	if (!link->is_tcp)
+		return;
+	link->awaits_ack = true;
+	if (control->silence_check_at == COLLET_NEVER)
+		control->silence_check_at = collet_deadline_after(SILENCE_CHECK_NS);
+}
+
+static bool is_acknowledged(const struct control_link *link)
+{
+	int unacknowledged = 0;
+	return !collet_framed_socket_has_queued(&link->connection) &&
+		ioctl(link->connection.socket, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
+}
+
+int64_t control_hub_timers(struct collet_control *control)
+{
+	if (!collet_deadline_passed(control->silence_check_at))
+		return control->silence_check_at;
+	control->silence_check_at = COLLET_NEVER;
+	for (uint32_t i = 0; i < control->link_count; i++) {
+		struct control_link *link = &control->links[i];
+		if (!link->awaits_ack || link->failed || link->connection.socket < 0)
+			continue;
+		link->awaits_ack = false;
+		if (collet_host_is_silent(link->connection.socket, SILENCE_MS))
+			fail_link(control, link, "its host does not answer");
+		else if (!is_acknowledged(link))
+			await_ack(control, link);
+	}
+	return control->failed_count ? collet_clock_ns() : control->silence_check_at;
+}
+
 static void send_on(
 	struct collet_control *control, struct control_link *link, const struct collet_frame *frame, const void *data)
 {
 	if (link->failed || link->is_send_broken || link->connection.socket < 0)
+		return;
+	if (frame->may_drop && collet_framed_socket_queued_bytes(&link->connection) > DROP_BYTES)
 		return;
 	collet_status status = collet_framed_socket_send(&link->connection, frame, data);
 	if (status == COLLET_ERR_TRANSPORT) {
@@ -42,6 +86,7 @@ static void send_on(
 		link->wants_write = true;
 		control_modify(control, link->connection.socket, EPOLLIN | EPOLLOUT, &link->source);
 	}
+	await_ack(control, link);
 }
 
 /* Relays a frame on rank 0 to its receiver, or to all ranks except its sender and rank 0. */

@@ -29,6 +29,8 @@ struct control_link {
 	uint32_t rank;                   /* at the other end */
 	struct collet_framed_socket connection;
 	bool wants_write;
+	bool is_tcp;                     /* to another host, or as if */
+	bool awaits_ack;                 /* its host is checked for silence */
 	bool failed;                     /* to be closed by control_hub_handle_failures(), for the reason below */
 	bool said_bye;                   /* the other end closed in order */
 	bool is_send_broken;             /* sending failed; frames that arrived before are still read */
@@ -89,6 +91,7 @@ struct collet_control {
 	uint32_t link_count;
 	uint32_t failed_count;
 	bool *gone;                      /* by rank: reported as gone */
+	int64_t silence_check_at;        /* COLLET_NEVER: all that was sent has been acknowledged */
 
 	struct listener listeners[2];    /* Unix, TCP */
 	int64_t listeners_resume_at;     /* COLLET_NEVER: not paused; they pause when no descriptor is free */
@@ -109,6 +112,8 @@ void control_unregister(struct collet_control *control, int fd);
 void control_hub_send(struct collet_control *control, const struct collet_frame *frame, const void *data);
 /* Handles an event of a control link. */
 void control_hub_serve(struct collet_control *control, struct control_link *link);
+/* Looks for silent hosts among those that have not acknowledged everything. Returns when to call it again. */
+int64_t control_hub_timers(struct collet_control *control);
 /* Closes the failed links, and reports their ranks as gone here and, from rank 0, to all others. */
 void control_hub_handle_failures(struct collet_control *control);
 /* Says bye on all links, and waits a short time until it is sent. */

@@ -40,7 +40,8 @@ static void send_query(struct collet_comm_state *state, uint32_t peer, uint64_t 
 {
 	const struct collet_control_msg_query message = { state->id, sequence };
 	const uint32_t to = peer == COLLET_CONTROL_ALL_RANKS ? peer : collet_comm_state_world_rank(state, peer);
-	collet_control_send(state->engine->control, to, COLLET_CONTROL_MSG_QUERY, &message, sizeof(message));
+	collet_control_send_droppable(
+		state->engine->control, to, COLLET_CONTROL_MSG_QUERY, &message, sizeof(message));
 }
 
 static enum collet_status suspected_status(const struct collet_mismatch *mismatch)
@@ -224,7 +225,8 @@ static void send_reply(struct collet_comm_state *state, uint32_t from, const str
 	}
 	if (message.call_count && collet_recorder_find(&state->recorder, message.call_count - 1, &record))
 		message.last = record.call;
-	collet_control_send(state->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
+	collet_control_send_droppable(
+		state->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
 }
 
 /* Ends the communicator after a mismatch so old that the flight recorder has lost the call. */

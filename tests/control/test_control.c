@@ -1,6 +1,8 @@
 /* Tests the control plane: messages arrive once and in order, all others learn of a lost rank once, connections are
  * established and refused, and nothing is left behind. Ranks are threads here; test_control_processes.c kills real
  * processes. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -141,12 +143,9 @@ static uint32_t count_of(struct node *node, enum record_kind kind)
 	return seen;
 }
 
-static struct node *world_create_for(uint32_t size, int64_t stranger_ns)
+static struct node *world_create_at(uint32_t size, const char *store, int64_t stranger_ns)
 {
 	struct node *nodes = calloc(size, sizeof(*nodes));
-	char name[32], store[64];
-	test_unique_name(name);
-	snprintf(store, sizeof(store), "unix:%s", name);
 	for (uint32_t r = 0; r < size; r++) {
 		test_rank_set(&nodes[r].rank, r, size, store, NULL, 20000);
 		pthread_mutex_init(&nodes[r].mutex, NULL);
@@ -170,6 +169,14 @@ static struct node *world_create_for(uint32_t size, int64_t stranger_ns)
 		assert_int_equal(collet_control_create(&nodes[r].control, &config), COLLET_OK);
 	}
 	return nodes;
+}
+
+static struct node *world_create_for(uint32_t size, int64_t stranger_ns)
+{
+	char name[32], store[64];
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	return world_create_at(size, store, stranger_ns);
 }
 
 static struct node *world_create(uint32_t size)
@@ -296,6 +303,92 @@ static void hold(struct node *node, bool held)
 	node->held = held;
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->mutex);
+}
+
+enum { QUESTION = 1, ANNOUNCEMENT, LAST, QUESTIONS = 4000, BETWEEN = 100 };
+
+/* Sends many questions, some announcements between them, and a last message to all ranks. */
+static void send_more_than_is_read(struct node *from, uint32_t to)
+{
+	static const char data[COLLET_CONTROL_MESSAGE_BYTES];
+	for (uint32_t i = 0; i < QUESTIONS; i++) {
+		collet_control_send_droppable(from->control, to, QUESTION, data, sizeof(data));
+		if (i % BETWEEN == 0)
+			collet_control_send(from->control, to, ANNOUNCEMENT, &i, sizeof(i));
+	}
+	collet_control_send(from->control, COLLET_CONTROL_ALL_RANKS, LAST, NULL, 0);
+}
+
+/* Waits for the last message. Counts the questions before it, and checks that no announcement is missing. */
+static uint32_t await_last(struct node *node, uint32_t from)
+{
+	uint32_t questions = 0, announcements = 0;
+	for (uint32_t i = 0;; i++) {
+		const struct record got = await(node, MESSAGE, i);
+		const uint32_t wanted = announcements * BETWEEN;
+		if (got.peer != from)
+			continue;
+		if (got.type == LAST)
+			break;
+		questions += got.type == QUESTION;
+		announcements += got.type == ANNOUNCEMENT;
+		if (got.type == ANNOUNCEMENT)
+			assert_memory_equal(got.text, &wanted, sizeof(wanted));
+	}
+	assert_int_equal(announcements, QUESTIONS / BETWEEN);
+	return questions;
+}
+
+/* One rank does not read. The links to it, and to rank 0, drop questions, and nothing else. Nobody counts as lost. */
+static void a_full_queue_drops_questions_alone(void **state)
+{
+	enum { SIZE = 4 };
+	static const struct { uint32_t reader, sender; } rows[] = { { 2, 1 }, { 0, 1 }, { 2, 0 } };
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const uint32_t reader = rows[i].reader, sender = rows[i].sender, watcher = 3;
+		struct node *nodes = world_create(SIZE);
+		nodes[reader].held = true;
+		collet_control_send(nodes[watcher].control, reader, HOLD, NULL, 0);
+		(void)await(&nodes[reader], MESSAGE, 0);
+		send_more_than_is_read(&nodes[sender], reader);
+		/* Tells when all has been sent: the sender itself, or who gets it relayed. */
+		struct node *const witness = &nodes[reader == 0 ? sender : watcher];
+		collet_control_send(nodes[sender].control, witness->rank.launch.rank, LAST, NULL, 0);
+		assert_int_equal(await(witness, MESSAGE, 0).type, LAST);
+		hold(&nodes[reader], false);
+		const uint32_t questions = await_last(&nodes[reader], sender);
+		assert_true(questions > 0 && questions < QUESTIONS);
+		for (uint32_t r = 0; r < SIZE; r++)
+			assert_int_equal(count_of(&nodes[r], GONE), 0);
+		world_destroy(nodes, SIZE);
+	}
+}
+
+/* Without this the kernel ends the connection to a rank that has read nothing for 25 s. */
+static void links_outlast_slow_readers(void **state)
+{
+	char store[64];
+	int value = 1;
+	socklen_t bytes = sizeof(value);
+	snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", test_free_port());
+	struct test_rank ranks[2];
+	for (uint32_t r = 0; r < 2; r++)
+		test_rank_set(&ranks[r], r, 2, store, "a secret", 20000);
+	test_world_meet(ranks, 2);
+	const int link = dup(ranks[1].bootstrap.control_sockets[0]);
+	assert_int_equal(getsockopt(link, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &bytes), 0);
+	assert_int_not_equal(value, 0);
+	struct node node = { 0 };
+	pthread_mutex_init(&node.mutex, NULL);
+	pthread_cond_init(&node.changed, NULL);
+	const struct collet_control_config config = { .rank = 1, .size = 2, .launch = &ranks[1].launch,
+		.bootstrap = &ranks[1].bootstrap, .events = &events, .context = &node, .log = &ranks[1].log };
+	assert_int_equal(collet_control_create(&node.control, &config), COLLET_OK);
+	assert_int_equal(getsockopt(link, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &bytes), 0);
+	assert_int_equal(value, 0);
+	close(link);
+	collet_control_destroy(&node.control);
+	test_world_deinit(ranks, 2);
 }
 
 /* Rank 1 dials rank 0 and sends its proof while rank 0's control thread is held for longer than the handshake may take.
@@ -499,6 +592,8 @@ int main(void)
 		cmocka_unit_test(a_broadcast_reaches_all_others),
 		cmocka_unit_test(who_closes_in_order_has_left),
 		cmocka_unit_test(dials_connect_both_ways_at_once),
+		cmocka_unit_test(a_full_queue_drops_questions_alone),
+		cmocka_unit_test(links_outlast_slow_readers),
 		cmocka_unit_test(a_caller_is_not_late_when_the_rank_is),
 		cmocka_unit_test(a_dial_to_who_left_is_reported),
 		cmocka_unit_test(ticks_come_only_while_asked_for),

@@ -178,6 +178,15 @@ static struct report await_nth(struct family *family, enum kind kind, uint32_t r
 	}
 }
 
+/* Counts the reports of this kind that have been read so far. */
+static uint32_t count_of(const struct family *family, enum kind kind, uint32_t rank, uint32_t peer)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < family->seen_count; i++)
+		count += family->seen[i].kind == kind && family->seen[i].rank == rank && family->seen[i].peer == peer;
+	return count;
+}
+
 static struct report await(struct family *family, enum kind kind, uint32_t rank, uint32_t peer)
 {
 	return await_nth(family, kind, rank, peer, 0);
@@ -254,7 +263,8 @@ static void a_stopped_rank_holds_up_nobody_and_misses_nothing(void **state)
 	family_destroy(family);
 }
 
-static void who_never_reads_is_given_up(void **state)
+/* However much waits for it, a rank is lost only by the end of its connection: here, when it is killed afterwards. */
+static void who_never_reads_is_no_dead_rank(void **state)
 {
 	struct family *family = family_create();
 	kill(family->children[2].pid, SIGSTOP);
@@ -262,9 +272,30 @@ static void who_never_reads_is_given_up(void **state)
 		ask(family, 1, (struct request){ .what = SEND, .count = 3000 });
 		assert_int_equal(await_nth(family, MESSAGES, 3, 1, i).value, 3000);
 	}
+	for (uint32_t r = 0; r < SIZE; r++)
+		assert_int_equal(count_of(family, GONE, r, 2), 0);
+	kill(family->children[2].pid, SIGCONT);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(await_nth(family, MESSAGES, 2, 1, i).value, 3000);
+	kill(family->children[2].pid, SIGKILL);
 	await(family, GONE, 0, 2);
 	await(family, GONE, 1, 2);
 	await(family, GONE, 3, 2);
+	family_destroy(family);
+}
+
+/* A rank that is killed while much waits for it is reported as soon as any other. */
+static void who_dies_with_a_full_queue_is_told_at_once(void **state)
+{
+	struct family *family = family_create();
+	kill(family->children[2].pid, SIGSTOP);
+	ask(family, 1, (struct request){ .what = SEND, .count = 12000 });
+	assert_int_equal(await(family, MESSAGES, 3, 1).value, 12000);
+	const int64_t killed = collet_clock_ns();
+	kill(family->children[2].pid, SIGKILL);
+	for (uint32_t r = 0; r < SIZE; r++)
+		if (r != 2)
+			assert_true(await(family, GONE, r, 2).value - killed < 5000000000);
 	family_destroy(family);
 }
 
@@ -297,7 +328,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_killed_rank_is_told_to_all_others),
 		cmocka_unit_test(a_stopped_rank_holds_up_nobody_and_misses_nothing),
-		cmocka_unit_test(who_never_reads_is_given_up),
+		cmocka_unit_test(who_never_reads_is_no_dead_rank),
+		cmocka_unit_test(who_dies_with_a_full_queue_is_told_at_once),
 		cmocka_unit_test(leaving_waits_for_no_stopped_rank),
 		cmocka_unit_test(idle_ranks_use_no_cpu),
 	};

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/silence.h"
 #include "core/status.h"
 #include "transport/tcp/tcp_endpoint.h"
 
@@ -26,7 +27,7 @@
  * All connections of a communicator become idle at the same time. Of thousands of probes at one moment a kernel drops
  * most, in the same order each time. So pairs start at different times, and probe often enough that all get through. */
 enum { KEEPALIVE_IDLE_S = 8, KEEPALIVE_SPREAD_S = 5, KEEPALIVE_INTERVAL_S = 2, KEEPALIVE_COUNT = 10 };
-enum { SILENCE_MS = 30000, UNANSWERED_COUNT = 6 };
+enum { SILENCE_MS = 30000 };
 
 /* How long close() waits for a slow peer to make room for what was sent. */
 static const int64_t flush_timeout_ns = INT64_C(1000000000);
@@ -245,19 +246,15 @@ static bool peek(struct collet_endpoint *endpoint, struct collet_message *messag
 	return endpoint->status == COLLET_OK && collet_tcp_peek(tcp_of(endpoint), message);
 }
 
-/* True if bytes are unacknowledged and the peer's host has not answered many probes for a long time. The kernel of a
- * stopped or slow peer answers. */
+/* Checks the peer's host, at most once a second. */
 static bool is_host_silent(struct tcp_endpoint *tcp)
 {
 	const int64_t now = collet_clock_ns();
 	if (now - tcp->host_checked_ns < INT64_C(1000000000))
 		return false;
 	tcp->host_checked_ns = now;
-	struct tcp_info info = { 0 };
-	socklen_t bytes = sizeof(info);
 	tcp->endpoint.stats.system_calls++;
-	return getsockopt(tcp->socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
-		info.tcpi_last_ack_recv >= SILENCE_MS && info.tcpi_retransmits + info.tcpi_probes >= UNANSWERED_COUNT;
+	return collet_host_is_silent(tcp->socket, SILENCE_MS);
 }
 
 /* Adds the endpoint to the epoll set, before its first sleep. It leaves the set when many messages have come without a
