@@ -160,8 +160,6 @@ collet_status collet_call_poll(struct collet_request **request)
 void collet_call_record_start(struct collet_request *request)
 {
 	request->started_ticks = collet_ticks();
-	request->started_ns = request->next_query_ns = 0;
-	request->warning_stage = 0;
 	collet_recorder_start(request->out_of_band_recorder ? request->out_of_band_recorder : &request->state->recorder,
 		&request->call, request->call_signature, request->signature, request->started_ticks);
 	collet_request_activate(request);

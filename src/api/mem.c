@@ -63,10 +63,11 @@ static bool in_use(struct collet_context *context, const void *memory)
 	struct collet_engine *engine = &context->engine;
 	bool used = false;
 	collet_engine_lock(engine);
-	for (const struct collet_request *request = engine->pending_requests; request && !used;
-		request = request->next_active)
-		used = collet_arena_in_block(&context->arena, memory, request->input) ||
-			collet_arena_in_block(&context->arena, memory, request->result);
+	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
+		for (const struct collet_request *request = NULL;
+			!used && (request = collet_pending_next(&state->pending, request));)
+			used = collet_arena_in_block(&context->arena, memory, request->input) ||
+				collet_arena_in_block(&context->arena, memory, request->result);
 	collet_engine_unlock(engine);
 	return used;
 }

@@ -45,8 +45,6 @@ static collet_status new_request(collet_comm *comm, int64_t timeout_ns, struct c
 	(*request)->is_p2p = true;
 	(*request)->timeout_ns = timeout_ns;
 	(*request)->started_ticks = collet_ticks();
-	(*request)->started_ns = (*request)->next_query_ns = 0; /* as in call.c */
-	(*request)->warning_stage = 0;
 	(*request)->p2p = (struct collet_p2p_call){ 0 };
 	collet_request_activate(*request);
 	return COLLET_OK;

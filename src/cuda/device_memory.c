@@ -44,15 +44,17 @@ collet_status collet_device_memory_alloc(struct collet_context *context, void **
 static bool requests_use(const struct collet_context *context, const char *first, size_t bytes)
 {
 	const struct collet_engine *engine = &context->engine;
-	for (const struct collet_request *request = engine->pending_requests; request; request = request->next_active)
-		if ((request->input >= first && request->input < first + bytes) ||
-			(request->result >= first && request->result < first + bytes))
-			return true;
-	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
+	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all) {
+		for (const struct collet_request *request = NULL;
+			(request = collet_pending_next(&state->pending, request));)
+			if ((request->input >= first && request->input < first + bytes) ||
+				(request->result >= first && request->result < first + bytes))
+				return true;
 		for (const struct collet_request *request = state->all_requests; request;
 			request = request->next_allocated)
 			if (request->staging && collet_gpu_staging_uses(request->staging, first, bytes))
 				return true;
+	}
 	return false;
 }
 

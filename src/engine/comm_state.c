@@ -20,6 +20,7 @@ collet_status collet_comm_state_init(struct collet_comm_state *state)
 	collet_status status = collet_recorder_init(&state->recorder);
 	if (status != COLLET_OK)
 		return status;
+	collet_pending_init(&state->pending);
 	atomic_init(&state->end_status, COLLET_OK);
 	/* Reserves address space, like a task's staging. */
 	void *scratch = mmap(NULL, COLLET_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
@@ -121,11 +122,8 @@ void collet_comm_state_tear_down(struct collet_comm_state *state)
 	collet_fast_path_clear(state);
 	const enum collet_status status =
 		(enum collet_status)atomic_load_explicit(&state->end_status, memory_order_acquire);
-	for (struct collet_request *request = state->engine->pending_requests, *next; request; request = next) {
-		next = request->next_active;
-		if (request->state == state)
-			collet_request_end(request, status == COLLET_OK ? COLLET_ERR_ABORTED : status);
-	}
+	for (struct collet_request *request; (request = collet_pending_next(&state->pending, NULL));)
+		collet_request_end(request, status == COLLET_OK ? COLLET_ERR_ABORTED : status);
 }
 
 void collet_comm_state_add_hook(struct collet_comm_state *state, struct collet_progress_hook *hook)

@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "engine/channel.h"
 #include "engine/mismatch.h"
+#include "engine/pending.h"
 #include "engine/plan_key.h"
 #include "engine/recorder.h"
 
@@ -42,6 +43,8 @@ struct collet_comm_state {
 	uint32_t request_count;              /* in all_requests */
 	uint64_t next_sequence;
 	uint64_t history_hash;               /* see collet_call_history_hash() */
+	struct collet_pending pending;
+	struct collet_stall stall;
 	bool tasks_need_progress;            /* a transfer completed since its tasks made progress */
 	struct collet_request *fast_path_request; /* the first on the fast path; task 0 issues nothing meanwhile */
 	struct collet_request *fast_path_queued; /* the first of them that has not begun; NULL: all have */

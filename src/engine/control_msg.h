@@ -26,10 +26,11 @@ struct collet_control_msg_destroyed {
 	uint64_t communicator;
 };
 
-/* Asks what a rank called as number `sequence`. */
+/* Asks what a rank called as number `sequence`, and whether it agrees about all calls that both have made. */
 struct collet_control_msg_query {
 	uint64_t communicator;
 	uint64_t sequence;
+	uint64_t call_count;       /* calls that the sender has made so far */
 };
 
 struct collet_control_msg_reply {
@@ -37,7 +38,9 @@ struct collet_control_msg_reply {
 	uint64_t sequence;
 	uint64_t call_count;       /* calls that the rank has made so far */
 	uint32_t has_call;         /* call is valid; else the rank has not made it or no longer knows it */
-	uint32_t reserved0;
+	uint32_t has_common;       /* the next two are valid */
+	uint64_t common_sequence;  /* the latest call that both ranks have made */
+	uint64_t common_history_hash; /* of this rank's call of that number */
 	struct collet_call call;
 	uint64_t history_hash;     /* of call */
 	struct collet_call last;   /* its latest call, if call_count > 0 */

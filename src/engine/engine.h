@@ -33,7 +33,6 @@ struct collet_early_end;
 struct collet_peer_info;
 struct collet_peer_queue;
 struct collet_pipeline;
-struct collet_request;
 struct collet_transport_set;
 
 /* Limits of the tuning that belong to no formula (tools.h), in bytes. */
@@ -49,7 +48,7 @@ struct collet_engine {
 	_Atomic uint32_t bias_held;          /* the owner is inside; only the owner writes this */
 	_Atomic bool has_caller;             /* some thread has made a call */
 	struct collet_peer_queue *active_queues; /* peer queues that have something queued */
-	struct collet_request *pending_requests;
+	size_t pending_count;                /* pending requests of all communicators: see pending.h */
 	struct collet_comm_state *all_states;
 	struct collet_pipeline *pipelines;   /* pipelines of running requests */
 	bool has_sleeper;                    /* a thread is in epoll_wait */

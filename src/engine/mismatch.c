@@ -1,11 +1,12 @@
 /* Finds out that ranks made different calls, and names who called what.
  *
- * A query starts when an unexpected message has come (collet_mismatch_suspect), or when a call has waited for 100 ms:
- * ranks that disagree may wait for messages that never match. This rank then asks the ranks that it waits for, over the
- * control plane, what they called as that number. Their control threads answer from the flight recorder, whatever their
- * users' threads do. The first difference ends the communicator on all ranks and names both calls. A rank that has not
- * made the call yet is no mistake, until COLLET_ERR_TIMEOUT. After 10 s this rank asks all ranks, and one warning names
- * those that have not arrived.
+ * A query starts when an unexpected message has come (collet_mismatch_suspect), or when the oldest call has waited for
+ * 100 ms: ranks that disagree may wait for messages that never match. This rank then asks the ranks that it waits for,
+ * over the control plane, what they called as that number. Their control threads answer from the flight recorder,
+ * whatever their users' threads do. The first difference ends the communicator on all ranks and names both calls. A
+ * rank that has not made the call yet is no mistake, until COLLET_ERR_TIMEOUT. After 10 s this rank asks all ranks, and
+ * one warning names those that have not arrived. A call that waits behind others does not ask: its time starts when it
+ * becomes the oldest. So thousands of pending calls ask no more than one.
  *
  * A connection that ends raises a suspicion too (collet_mismatch_suspect_loss). A rank that found a mistake, timed out
  * or aborted closes its connections. Its peers may see that before its message, which goes through rank 0, reaches
@@ -33,12 +34,13 @@ static const int64_t FIRST_QUERY_NS = 100 * 1000000, QUERY_INTERVAL_NS = 400 * 1
 		     WARN_AFTER_NS = 10 * INT64_C(1000000000), WARN_REPLY_NS = 500 * 1000000,
 		     MISMATCH_GRACE_NS = 800 * 1000000, LOSS_GRACE_NS = 1000 * 1000000;
 
-/* Stages of a request's warning. */
+/* Stages of a call's warning. */
 enum { WARNING_NONE, WARNING_QUERIED, WARNING_DONE };
 
 static void send_query(struct collet_comm_state *state, uint32_t peer, uint64_t sequence)
 {
-	const struct collet_control_msg_query message = { state->id, sequence };
+	const struct collet_control_msg_query message = {
+		state->id, sequence, collet_recorder_count(&state->recorder) };
 	const uint32_t to = peer == COLLET_CONTROL_ALL_RANKS ? peer : collet_comm_state_world_rank(state, peer);
 	collet_control_send_droppable(
 		state->engine->control, to, COLLET_CONTROL_MSG_QUERY, &message, sizeof(message));
@@ -158,7 +160,7 @@ static void query_awaited(struct collet_comm_state *state, const struct collet_r
 			send_query(state, peer_queue->peer, sequence);
 }
 
-static void warn_of_stall(struct collet_comm_state *state, struct collet_request *request, int64_t now)
+static void warn_of_stall(struct collet_comm_state *state, const struct collet_request *request, int64_t now)
 {
 	struct collet_mismatch *mismatch = &state->mismatch;
 	char call[160], missing[500] = "";
@@ -189,25 +191,40 @@ static void warn_of_stall(struct collet_comm_state *state, struct collet_request
 		missing_count ? "not arrived: " : "all ranks that answered have arrived", missing);
 }
 
-void collet_mismatch_check_pending(struct collet_request *request, int64_t now)
+/* Starts to watch a call that has become the oldest. */
+static void watch_oldest(struct collet_comm_state *state, const struct collet_request *oldest)
 {
-	struct collet_comm_state *state = request->state;
-	if (end_if_grace_is_over(state, now))
+	const struct collet_recorder *recorder = &state->recorder;
+	const uint64_t since_ticks = state->pending.oldest_since_ticks;
+	const int64_t since_ns = since_ticks ? collet_recorder_time(recorder, since_ticks) : 0;
+	state->stall = (struct collet_stall){
+		.call_count = oldest->sequence + 1,
+		.since_ns = since_ns > oldest->started_ns ? since_ns : oldest->started_ns,
+	};
+}
+
+void collet_mismatch_check_pending(struct collet_comm_state *state, int64_t now)
+{
+	const struct collet_request *oldest = state->pending.calls.first;
+	struct collet_stall *stall = &state->stall;
+	if (!collet_pending_next(&state->pending, NULL) || end_if_grace_is_over(state, now) || !oldest)
 		return;
-	if (request->is_p2p || request->out_of_band_recorder || now - request->started_ns < FIRST_QUERY_NS)
+	if (stall->call_count != oldest->sequence + 1)
+		watch_oldest(state, oldest);
+	if (now - stall->since_ns < FIRST_QUERY_NS)
 		return;
-	if (now >= request->next_query_ns) {
-		request->next_query_ns = now + QUERY_INTERVAL_NS;
-		query_awaited(state, request);
+	if (now >= stall->next_query_ns) {
+		stall->next_query_ns = now + QUERY_INTERVAL_NS;
+		query_awaited(state, oldest);
 	}
-	if (now - request->started_ns < WARN_AFTER_NS || request->warning_stage == WARNING_DONE)
+	if (now - stall->since_ns < WARN_AFTER_NS || stall->warning_stage == WARNING_DONE)
 		return;
-	if (request->warning_stage == WARNING_NONE) {
-		request->warning_stage = WARNING_QUERIED;
-		send_query(state, COLLET_CONTROL_ALL_RANKS, request->sequence);
-	} else if (now - request->started_ns >= WARN_AFTER_NS + WARN_REPLY_NS) {
-		request->warning_stage = WARNING_DONE;
-		warn_of_stall(state, request, now);
+	if (stall->warning_stage == WARNING_NONE) {
+		stall->warning_stage = WARNING_QUERIED;
+		send_query(state, COLLET_CONTROL_ALL_RANKS, oldest->sequence);
+	} else if (now - stall->since_ns >= WARN_AFTER_NS + WARN_REPLY_NS) {
+		stall->warning_stage = WARNING_DONE;
+		warn_of_stall(state, oldest, now);
 	}
 }
 
@@ -225,6 +242,12 @@ static void send_reply(struct collet_comm_state *state, uint32_t from, const str
 	}
 	if (message.call_count && collet_recorder_find(&state->recorder, message.call_count - 1, &record))
 		message.last = record.call;
+	const uint64_t common = message.call_count < query->call_count ? message.call_count : query->call_count;
+	if (common && collet_recorder_find(&state->recorder, common - 1, &record)) {
+		message.has_common = 1;
+		message.common_sequence = common - 1;
+		message.common_history_hash = record.history_hash;
+	}
 	collet_control_send_droppable(
 		state->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
 }
@@ -241,37 +264,98 @@ static void end_by_old_mismatch(struct collet_comm_state *state, uint32_t peer, 
 	collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, error_text);
 }
 
-static void compare_calls(
+/* Asks about a call in the middle of those among which the first difference must be. When one is left, its reply names
+ * the calls. */
+static void search_difference(struct collet_comm_state *state, uint32_t peer)
+{
+	struct collet_peer_reply *reply = &state->mismatch.replies[peer];
+	if (reply->agreed_count > reply->differing_sequence)
+		end_by_old_mismatch(state, peer, reply->differing_sequence);
+	else
+		send_query(
+			state, peer, reply->agreed_count + (reply->differing_sequence - reply->agreed_count) / 2);
+}
+
+/* Notes that the histories of the two ranks differ at this call, though its signature may not. */
+static void note_difference(struct collet_peer_reply *reply, uint64_t sequence)
+{
+	if (!reply->has_difference || sequence < reply->differing_sequence)
+		reply->differing_sequence = sequence;
+	reply->has_difference = true;
+}
+
+/* Notes that no difference can be found up to this call: the ranks agree, or one has forgotten it. */
+static void note_agreement(struct collet_peer_reply *reply, uint64_t sequence)
+{
+	if (sequence >= reply->agreed_count)
+		reply->agreed_count = sequence + 1;
+}
+
+static void end_by_mismatch(
+	struct collet_comm_state *state, uint32_t peer, const struct collet_call *own, const struct collet_call *other)
+{
+	char mine[160], theirs[160], error_text[COLLET_ERROR_BYTES];
+	collet_call_describe(own, mine, sizeof(mine));
+	collet_call_describe(other, theirs, sizeof(theirs));
+	snprintf(error_text, sizeof(error_text), "ranks disagree: rank %u on %s called %s, rank %u on %s called %s",
+		state->rank, collet_comm_state_host(state, state->rank), mine, peer,
+		collet_comm_state_host(state, peer), theirs);
+	collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, error_text);
+}
+
+/* Compares the call that was asked about. */
+static void compare_call(
 	struct collet_comm_state *state, uint32_t peer, const struct collet_control_msg_reply *message)
 {
 	struct collet_mismatch *mismatch = &state->mismatch;
 	struct collet_peer_reply *reply = &mismatch->replies[peer];
+	struct collet_record own;
+	if (!collet_recorder_find(&state->recorder, message->sequence, &own)) {
+		if (collet_recorder_count(&state->recorder) > message->sequence)
+			note_agreement(reply, message->sequence);
+		return;
+	}
+	if (message->has_call && collet_call_signature(&own.call) != collet_call_signature(&message->call)) {
+		end_by_mismatch(state, peer, &own.call, &message->call);
+		return;
+	}
+	if (message->has_call && own.history_hash != message->history_hash) {
+		/* The mismatch is in an earlier call. */
+		note_difference(reply, message->sequence);
+		if (reply->agreed_count == message->sequence)
+			end_by_old_mismatch(state, peer, message->sequence);
+		return;
+	}
+	if (reply->arrived)
+		note_agreement(reply, message->sequence);
+	if (message->has_call && suspected_status(mismatch) == COLLET_ERR_MISMATCH && mismatch->peer == peer)
+		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->error_text);
+}
+
+/* Compares the latest call that both ranks have made, and with it all before. */
+static void compare_common(
+	struct collet_comm_state *state, uint32_t peer, const struct collet_control_msg_reply *message)
+{
+	struct collet_record own;
+	if (message->has_common && collet_recorder_find(&state->recorder, message->common_sequence, &own) &&
+		own.history_hash != message->common_history_hash)
+		note_difference(&state->mismatch.replies[peer], message->common_sequence);
+}
+
+static void handle_reply(
+	struct collet_comm_state *state, uint32_t peer, const struct collet_control_msg_reply *message)
+{
+	struct collet_peer_reply *reply = &state->mismatch.replies[peer];
 	reply->queried_sequence = message->sequence;
 	reply->has_replied = true;
 	reply->arrived = message->call_count > message->sequence;
 	reply->call_count = message->call_count;
 	reply->last_call = message->last;
-	struct collet_record own;
-	if (!message->has_call || !collet_recorder_find(&state->recorder, message->sequence, &own))
-		return;
-	if (collet_call_signature(&own.call) != collet_call_signature(&message->call)) {
-		char mine[160], theirs[160], error_text[COLLET_ERROR_BYTES];
-		collet_call_describe(&own.call, mine, sizeof(mine));
-		collet_call_describe(&message->call, theirs, sizeof(theirs));
-		snprintf(error_text, sizeof(error_text),
-			"ranks disagree: rank %u on %s called %s, rank %u on %s called %s", state->rank,
-			collet_comm_state_host(state, state->rank), mine, peer, collet_comm_state_host(state, peer),
-			theirs);
-		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, error_text);
-	} else if (own.history_hash != message->history_hash) {
-		/* The mismatch is in an earlier call. */
-		if (collet_recorder_find(&state->recorder, message->sequence - 1, &own))
-			send_query(state, peer, message->sequence - 1);
-		else
-			end_by_old_mismatch(state, peer, message->sequence);
-	} else if (suspected_status(mismatch) == COLLET_ERR_MISMATCH && mismatch->peer == peer) {
-		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->error_text);
-	}
+	compare_common(state, peer, message);
+	compare_call(state, peer, message);
+	/* Relaxed: a hint, since a second end has no effect. */
+	if (reply->has_difference && atomic_load_explicit(&state->end_status, memory_order_relaxed) == COLLET_OK)
+		search_difference(state, peer);
 }
 
 void collet_mismatch_handle_message(
@@ -292,6 +376,6 @@ void collet_mismatch_handle_message(
 		memcpy(&message, data, sizeof(message));
 		for (uint32_t r = 0; r < state->size; r++)
 			if (collet_comm_state_world_rank(state, r) == from)
-				compare_calls(state, r, &message);
+				handle_reply(state, r, &message);
 	}
 }

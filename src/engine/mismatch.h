@@ -16,12 +16,24 @@
 struct collet_comm_state;
 struct collet_request;
 
+/* How long the oldest pending call has waited. It alone asks: what it waits for, later calls wait for too. Under the
+ * engine's lock. */
+struct collet_stall {
+	uint64_t call_count;         /* calls up to this one, when it was seen last; 0: none was */
+	int64_t since_ns;            /* since then it is the oldest */
+	int64_t next_query_ns;
+	uint32_t warning_stage;      /* see mismatch.c */
+};
+
 /* A rank's reply to a query about a call. */
 struct collet_peer_reply {
 	bool has_replied, arrived;
 	bool has_left;               /* it has closed its context in order and will send nothing more */
 	uint64_t queried_sequence, call_count;
 	struct collet_call last_call;
+	uint64_t agreed_count;       /* calls before this one agree, or are forgotten */
+	bool has_difference;
+	uint64_t differing_sequence; /* a call at which, or before which, the two ranks differ */
 };
 
 /* Under engine.connections_lock. */
@@ -45,8 +57,8 @@ void collet_mismatch_suspect_loss(
 /* Notes that peer has closed its context, or destroyed the communicator, in order. Control thread, under
  * connections_lock. */
 void collet_mismatch_peer_left(struct collet_comm_state *state, uint32_t peer);
-/* Checks a request that is still pending at `now`. Under the engine's lock. */
-void collet_mismatch_check_pending(struct collet_request *request, int64_t now);
+/* Checks what is still pending at `now`. Under the engine's lock. */
+void collet_mismatch_check_pending(struct collet_comm_state *state, int64_t now);
 /* Handles a control message for the communicator. Control thread, under connections_lock. */
 void collet_mismatch_handle_message(
 	struct collet_comm_state *state, uint32_t from, uint32_t type, const void *data, size_t bytes);

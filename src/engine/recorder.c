@@ -26,12 +26,29 @@ _Static_assert(offsetof(struct collet_call, sequence) == 0 &&
 	offsetof(struct collet_recorder_slot, word[CALL + 1]) == 64,
 	"fields that differ from call to call fill one line");
 
+static struct collet_recorder_ring *create_ring(uint64_t size)
+{
+	const size_t bytes = sizeof(struct collet_recorder_ring) + size * sizeof(struct collet_recorder_slot);
+	struct collet_recorder_ring *ring = aligned_alloc(alignof(struct collet_recorder_ring), bytes);
+	if (!ring)
+		return NULL;
+	memset(ring, 0, bytes);
+	ring->size = size;
+	return ring;
+}
+
+static struct collet_recorder_ring *ring_of(const struct collet_recorder *recorder)
+{
+	/* Acquire, pairing with the release store in grow(), which has copied the records. */
+	return atomic_load_explicit(&recorder->ring, memory_order_acquire);
+}
+
 collet_status collet_recorder_init(struct collet_recorder *recorder)
 {
-	recorder->ring = aligned_alloc(alignof(struct collet_recorder_slot), COLLET_RECORDS * sizeof(*recorder->ring));
-	if (!recorder->ring)
+	struct collet_recorder_ring *ring = create_ring(COLLET_RECORDS);
+	if (!ring)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the flight recorder");
-	memset(recorder->ring, 0, COLLET_RECORDS * sizeof(*recorder->ring));
+	atomic_init(&recorder->ring, ring);
 	atomic_init(&recorder->call_count, 0);
 	recorder->first_ticks = collet_ticks();
 	recorder->first_ns = collet_clock_ns();
@@ -40,10 +57,12 @@ collet_status collet_recorder_init(struct collet_recorder *recorder)
 
 collet_status collet_recorder_copy(struct collet_recorder *copy, const struct collet_recorder *from)
 {
-	const collet_status status = collet_recorder_init(copy);
-	if (status != COLLET_OK)
-		return status;
-	memcpy(copy->ring, from->ring, COLLET_RECORDS * sizeof(*copy->ring));
+	const struct collet_recorder_ring *ring = ring_of(from);
+	struct collet_recorder_ring *copied = create_ring(ring->size);
+	if (!copied)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a copy of the flight recorder");
+	memcpy(copied->slot, ring->slot, ring->size * sizeof(*ring->slot));
+	atomic_init(&copy->ring, copied);
 	atomic_init(&copy->call_count, collet_recorder_count(from));
 	copy->first_ticks = from->first_ticks;
 	copy->first_ns = from->first_ns;
@@ -52,13 +71,30 @@ collet_status collet_recorder_copy(struct collet_recorder *copy, const struct co
 
 void collet_recorder_deinit(struct collet_recorder *recorder)
 {
-	free(recorder->ring);
-	recorder->ring = NULL;
+	for (struct collet_recorder_ring *ring = ring_of(recorder), *smaller; ring; ring = smaller) {
+		smaller = ring->smaller;
+		free(ring);
+	}
+	atomic_init(&recorder->ring, NULL);
 }
 
-static struct collet_recorder_slot *slot_of(const struct collet_recorder *recorder, uint64_t sequence)
+static struct collet_recorder_slot *slot_of(struct collet_recorder_ring *ring, uint64_t sequence)
 {
-	return &recorder->ring[sequence % COLLET_RECORDS];
+	return &ring->slot[sequence & (ring->size - 1)];
+}
+
+/* Doubles the ring, since the next call would overwrite one that is pending, about which peers may ask. Without memory
+ * it is overwritten. Only the writer calls this. */
+static struct collet_recorder_ring *grow(struct collet_recorder *recorder, uint64_t sequence)
+{
+	struct collet_recorder_ring *ring = ring_of(recorder), *larger = create_ring(2 * ring->size);
+	if (!larger)
+		return ring;
+	larger->smaller = ring;
+	for (uint64_t call = sequence - ring->size; call < sequence; call++)
+		memcpy(slot_of(larger, call), slot_of(ring, call), sizeof(*ring->slot));
+	atomic_store_explicit(&recorder->ring, larger, memory_order_release);
+	return larger;
 }
 
 /* Begins a write, as in a seqlock (Boehm, "Can seqlocks get along with programming language memory models?", 2012). */
@@ -81,6 +117,12 @@ static void end_write(struct collet_recorder_slot *slot)
 	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
 }
 
+/* True if the slot's call has not ended. Only the writer calls this. */
+static bool is_pending(const struct collet_recorder_slot *slot)
+{
+	return atomic_load_explicit(&slot->word[STATUS], memory_order_relaxed) == COLLET_PENDING;
+}
+
 /* Stores all of the call but its sequence. */
 static void store_call(struct collet_recorder_slot *slot, const struct collet_call *call)
 {
@@ -94,9 +136,14 @@ static void store_call(struct collet_recorder_slot *slot, const struct collet_ca
 void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t signature,
 	uint64_t history, uint64_t ticks)
 {
-	struct collet_recorder_slot *slot = slot_of(recorder, call->sequence);
+	struct collet_recorder_ring *ring = ring_of(recorder);
+	if (is_pending(slot_of(ring, call->sequence)))
+		ring = grow(recorder, call->sequence);
+	struct collet_recorder_slot *slot = slot_of(ring, call->sequence);
+	/* A slot that was never written has the signature 0. */
+	const bool is_new = !atomic_load_explicit(&slot->version, memory_order_relaxed);
 	begin_write(slot);
-	if (slot->signature != signature || call->sequence < COLLET_RECORDS) {
+	if (slot->signature != signature || is_new) {
 		slot->signature = signature;
 		store_call(slot, call);
 	}
@@ -114,8 +161,9 @@ void collet_recorder_start(struct collet_recorder *recorder, const struct collet
 void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items,
 	uint64_t ticks)
 {
-	struct collet_recorder_slot *slot = slot_of(recorder, sequence);
-	if (atomic_load_explicit(&recorder->call_count, memory_order_relaxed) > sequence + COLLET_RECORDS)
+	struct collet_recorder_ring *ring = ring_of(recorder);
+	struct collet_recorder_slot *slot = slot_of(ring, sequence);
+	if (atomic_load_explicit(&recorder->call_count, memory_order_relaxed) > sequence + ring->size)
 		return;  /* a later call uses the slot */
 	begin_write(slot);
 	store_word(slot, ENDED, ticks);
@@ -156,7 +204,10 @@ bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t seque
 		return false;
 	uint64_t words[WORDS];
 	uint32_t tries = 0;
-	while (!read_slot(slot_of(recorder, sequence), words))
+	const struct collet_recorder_slot *slot = slot_of(ring_of(recorder), sequence);
+	if (!atomic_load_explicit(&slot->version, memory_order_acquire))
+		return false;  /* never written: all zero, as if it were call 0 */
+	while (!read_slot(slot, words))
 		if (++tries >
 			100000) /* a write takes a few stores, unless its thread has been stopped */
 			return false;

@@ -1,5 +1,5 @@
-/* The flight recorder keeps a communicator's last few hundred calls: what, when, how far. When ranks disagree, it tells
- * what this rank called as number k. */
+/* The flight recorder keeps a communicator's last few hundred calls, and all pending ones: what, when, how far. When
+ * ranks disagree, it tells what this rank called as number k. */
 #ifndef COLLET_ENGINE_RECORDER_H
 #define COLLET_ENGINE_RECORDER_H
 
@@ -8,7 +8,7 @@
 
 #include <collet/collet.h>
 
-enum { COLLET_RECORDS = 512 };
+enum { COLLET_RECORDS = 512 };       /* at least so many calls; more only while that many are pending */
 
 /* The arguments of a call that all ranks must agree on. Control messages carry it unchanged. */
 struct collet_call {
@@ -43,9 +43,16 @@ struct collet_recorder_slot {
 	_Atomic uint64_t word[5 + sizeof(struct collet_call) / 8];
 };
 
+/* Call k is in slot[k % size] unless overwritten. */
+struct collet_recorder_ring {
+	uint64_t size;                 /* a power of two */
+	struct collet_recorder_ring *smaller; /* the one that it replaced: some thread may still read it */
+	struct collet_recorder_slot slot[];
+};
+
 struct collet_recorder {
-	_Atomic uint64_t call_count;   /* call k is in ring[k % COLLET_RECORDS] unless overwritten */
-	struct collet_recorder_slot *ring;
+	_Atomic uint64_t call_count;
+	_Atomic(struct collet_recorder_ring *) ring;
 	/* Records hold ticks, which are cheaper to read than the clock. The time since this moment, in both, gives the
 	 * length of a tick. */
 	uint64_t first_ticks;

@@ -9,6 +9,7 @@
 #include "engine/comm_state.h"
 #include "engine/engine.h"
 #include "engine/p2p/p2p.h"
+#include "engine/pending.h"
 #include "engine/pipeline.h"
 #include "engine/recorder.h"
 #include "engine/sleep.h"
@@ -76,7 +77,7 @@ collet_status collet_request_acquire(
 
 void collet_request_reset(struct collet_request *request)
 {
-	assert(!request->previous_active && !request->fast_path.next);
+	assert(!request->previous_pending && !request->fast_path.next);
 	request->status = COLLET_PENDING;
 	request->issuing_tasks = 0;
 	request->items_in_flight = request->finished_items = 0;
@@ -86,7 +87,7 @@ void collet_request_reset(struct collet_request *request)
 
 void collet_request_release(struct collet_request *request)
 {
-	assert(!request->previous_active);
+	assert(!request->previous_pending);
 	const struct collet_plan_key *key = &request->plan_key;
 	struct collet_request **list =
 		&request->state->free_requests[key->algorithm ? key->slot : COLLET_NO_PLAN_SLOT];
@@ -99,16 +100,13 @@ void collet_request_set_clock(struct collet_request *request, int64_t started_ns
 	const bool ends = request->timeout_ns >= 0 && request->timeout_ns < COLLET_NEVER - started_ns;
 	request->started_ns = started_ns;
 	request->deadline_ns = ends ? started_ns + request->timeout_ns : COLLET_NEVER;
+	collet_pending_note_deadline(&request->state->pending, request->deadline_ns);
 }
 
 void collet_request_activate(struct collet_request *request)
 {
-	struct collet_engine *engine = request->state->engine;
-	request->next_active = engine->pending_requests;
-	if (engine->pending_requests)
-		engine->pending_requests->previous_active = &request->next_active;
-	engine->pending_requests = request;
-	request->previous_active = &engine->pending_requests;
+	request->started_ns = 0;
+	collet_pending_add(request->state, request);
 }
 
 /* Appends it to the requests whose on_end() is to be called, and wakes a thread that will do so. */
@@ -144,21 +142,16 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 	request->status = status;
 	struct collet_engine *engine = request->state->engine;
 	engine->ended_count++;
-	if (request->previous_active) {
-		*request->previous_active = request->next_active;
-		if (request->next_active)
-			request->next_active->previous_active = request->previous_active;
-		request->previous_active = NULL;
-	}
 	struct collet_comm_state *state = request->state;
+	const uint64_t ticks = request->is_p2p ? 0 : request->poll_ticks ? request->poll_ticks : collet_ticks();
+	collet_pending_remove(state, request, ticks);
 	if (state->fast_path_request == request) {
 		state->fast_path_request = request->fast_path.next;
 		state->tasks_need_progress = true; /* task 0 may issue later requests now */
 	}
 	if (!request->is_p2p)
 		collet_recorder_end(request->out_of_band_recorder ? request->out_of_band_recorder : &state->recorder,
-			request->sequence, status, request->finished_items,
-			request->poll_ticks ? request->poll_ticks : collet_ticks());
+			request->sequence, status, request->finished_items, ticks);
 	collet_engine_notify_followers(engine);
 	if (request->on_end)
 		queue_on_end(request);

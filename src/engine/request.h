@@ -23,8 +23,7 @@ struct collet_pipeline;
 struct collet_request {
 	struct collet_comm_state *state;
 	struct collet_request *next_free, *next_allocated; /* in the lists of the communicator state */
-	/* In engine.pending_requests while pending. */
-	struct collet_request *next_active, **previous_active;
+	struct collet_request *next_pending, **previous_pending; /* in its list of pending.h, while pending */
 	struct collet_request *next_in_task[COLLET_TASKS];
 	enum collet_status status;   /* COLLET_PENDING until it has ended */
 	/* It received invalid data. It cannot succeed and fails when its communicator ends. */
@@ -63,8 +62,7 @@ struct collet_request {
 	int64_t started_ns;          /* the same in ns; 0: not computed, since most short calls never need it */
 	/* When the brief polls under way began. Recorded as its end if they end it. 0: the time is read then. */
 	uint64_t poll_ticks;
-	int64_t deadline_ns, next_query_ns;
-	uint32_t warning_stage;      /* see mismatch.c */
+	int64_t deadline_ns;         /* valid if started_ns is */
 	uint64_t finished_items;
 	uint64_t *vector_counts;     /* owned copies of the v-forms' counts and displacements */
 	size_t vector_capacity;

@@ -37,9 +37,9 @@ void collet_engine_notify_followers(struct collet_engine *engine)
 int collet_engine_sleep_limit_ms(const struct collet_engine *engine)
 {
 	int64_t first = COLLET_NEVER;
-	for (const struct collet_request *request = engine->pending_requests; request; request = request->next_active)
-		if (request->deadline_ns < first)
-			first = request->deadline_ns;
+	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
+		if (state->pending.first_deadline_ns < first)
+			first = state->pending.first_deadline_ns;
 	return collet_deadline_ms(first, SLEEP_MS);
 }
 

@@ -160,7 +160,7 @@ static bool progress_until(
 /* True if anything is under way that needs progress. */
 static bool has_work(const struct collet_engine *engine)
 {
-	bool any = engine->pending_requests || engine->active_queues || engine->ended_requests;
+	bool any = engine->pending_count || engine->active_queues || engine->ended_requests;
 	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
 		any |= collet_p2p_is_busy(state);
 	return any;

@@ -57,7 +57,7 @@ void collet_watch_begin(struct collet_engine *engine)
 	if (engine->ended_requests || !collet_engine_arm(engine))
 		collet_watch_interrupt(engine);
 	else
-		set_timer(engine, engine->pending_requests ? collet_engine_sleep_limit_ms(engine) : -1);
+		set_timer(engine, engine->pending_count ? collet_engine_sleep_limit_ms(engine) : -1);
 }
 
 /* A thread that sleeps needs what is armed, and disarms it. */

@@ -1,4 +1,5 @@
-/* Checks deadlines, suspicions and warnings of all pending requests. Threads that wait call it before they sleep. */
+/* Checks deadlines of pending requests, and suspicions and stalls of communicators. Threads that wait call it before
+ * they sleep. */
 #include <stdio.h>
 
 #include "core/clock.h"
@@ -44,26 +45,27 @@ static void name_awaited(const struct collet_request *request, char *text, size_
 		snprintf(text, capacity, "none in particular");
 }
 
+static void end_by_timeout(const struct collet_request *request, int64_t now)
+{
+	char call[160], awaited[400], error_text[COLLET_ERROR_BYTES];
+	collet_request_describe(request, call, sizeof(call));
+	name_awaited(request, awaited, sizeof(awaited));
+	snprintf(error_text, sizeof(error_text), "%s timed out after %.3f s, waiting for rank %s", call,
+		(double)(now - request->started_ns) * 1e-9, awaited);
+	collet_comm_state_end(request->state, COLLET_ERR_TIMEOUT, true, error_text);
+}
+
 void collet_engine_run_watchdog(struct collet_engine *engine)
 {
 	const int64_t now = collet_clock_ns();
-	for (struct collet_request *request = engine->pending_requests, *next; request; request = next) {
-		next = request->next_active;
-		struct collet_comm_state *state = request->state;
+	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all) {
 		if (atomic_load_explicit(&state->end_status, memory_order_relaxed) != COLLET_OK)
 			continue;
-		if (!request->started_ns)
-			collet_request_set_clock(
-				request, collet_recorder_time(&state->recorder, request->started_ticks));
-		if (request->deadline_ns != COLLET_NEVER && now >= request->deadline_ns) {
-			char call[160], awaited[400], error_text[COLLET_ERROR_BYTES];
-			collet_request_describe(request, call, sizeof(call));
-			name_awaited(request, awaited, sizeof(awaited));
-			snprintf(error_text, sizeof(error_text), "%s timed out after %.3f s, waiting for rank %s", call,
-				(double)(now - request->started_ns) * 1e-9, awaited);
-			collet_comm_state_end(state, COLLET_ERR_TIMEOUT, true, error_text);
-			continue;
-		}
-		collet_mismatch_check_pending(request, now);
+		collet_pending_check_deadlines(state);
+		const struct collet_request *expired = collet_pending_find_expired(&state->pending, now);
+		if (expired)
+			end_by_timeout(expired, now);
+		else
+			collet_mismatch_check_pending(state, now);
 	}
 }

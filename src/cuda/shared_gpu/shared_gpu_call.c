@@ -18,8 +18,6 @@ struct collet_request *collet_shared_gpu_post_message(
 		/* A call has its own deadline; connecting uses this one. */
 		request->timeout_ns = shared_gpu->is_connecting ? shared_gpu->state->timeout_ns : -1;
 		request->started_ticks = collet_ticks();
-		request->started_ns = request->next_query_ns = 0;
-		request->warning_stage = 0;
 		request->p2p = (struct collet_p2p_call){
 			.is_send = sends, .peer = shared_gpu->members[member], .tag = tag,
 			.buffer = buffer, .bytes = bytes, .element_bytes = 1 };

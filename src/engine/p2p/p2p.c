@@ -327,7 +327,7 @@ void collet_p2p_list_peers(const struct collet_request *request, char *text, siz
 {
 	const struct collet_comm_state *state = request->state;
 	size_t used = 0;
-	for (const struct collet_request *op = state->engine->pending_requests; op; op = op->next_active) {
+	for (const struct collet_request *op = state->pending.others.first; op; op = op->next_pending) {
 		if (op != request && op->p2p.parent != request)
 			continue;
 		const uint32_t peer = op->p2p.peer;
