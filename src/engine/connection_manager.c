@@ -331,14 +331,28 @@ void collet_connections_atfork_child(struct collet_comm_state *state)
 	state->all_peer_queues = NULL;
 }
 
+/* Sends a message to the other members of a communicator, and to no other rank: it must keep the message for one that
+ * does not read, and there is no bound on the communicators of others. */
+static void tell_members(
+	const struct collet_comm_state *state, enum collet_control_msg_type type, const void *data, size_t bytes)
+{
+	struct collet_control *control = state->engine->control;
+	if (!state->world_ranks) {
+		collet_control_send(control, COLLET_CONTROL_ALL_RANKS, type, data, bytes);
+		return;
+	}
+	for (uint32_t r = 0; r < state->size; r++)
+		if (r != state->rank)
+			collet_control_send(control, state->world_ranks[r], type, data, bytes);
+}
+
 void collet_connections_notify_end(
 	const struct collet_comm_state *state, enum collet_status status, const char *error_text)
 {
 	struct collet_control_msg_end end = { .communicator = state->id, .status = (uint32_t)status };
 	snprintf(end.error_text, sizeof(end.error_text), "rank %u on %s: %s", state->rank,
 		collet_comm_state_host(state, state->rank), error_text);
-	collet_control_send(
-		state->engine->control, COLLET_CONTROL_ALL_RANKS, COLLET_CONTROL_MSG_END, &end, sizeof(end));
+	tell_members(state, COLLET_CONTROL_MSG_END, &end, sizeof(end));
 }
 
 void collet_connections_notify_left(const struct collet_comm_state *state)
@@ -346,10 +360,7 @@ void collet_connections_notify_left(const struct collet_comm_state *state)
 	const struct collet_control_msg_destroyed left = { .communicator = state->id };
 	if (atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK)
 		return;
-	for (uint32_t r = 0; r < state->size; r++)
-		if (r != state->rank)
-			collet_control_send(state->engine->control, collet_comm_state_world_rank(state, r),
-				COLLET_CONTROL_MSG_DESTROYED, &left, sizeof(left));
+	tell_members(state, COLLET_CONTROL_MSG_DESTROYED, &left, sizeof(left));
 }
 
 /* Frees what the control thread has left. It has ended. */

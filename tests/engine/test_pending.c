@@ -50,10 +50,21 @@ static struct {
 	struct rank *rank;
 	_Atomic uint64_t questions;
 	uint64_t enough;             /* EVENT_ASKED is posted at so many */
+	uint64_t farewells;          /* ends and leaves of communicators */
 } sent;
 
+void __real_collet_control_send(struct collet_control *, uint32_t, uint32_t, const void *, size_t);
+void __wrap_collet_control_send(struct collet_control *, uint32_t, uint32_t, const void *, size_t);
 void __real_collet_control_send_droppable(struct collet_control *, uint32_t, uint32_t, const void *, size_t);
 void __wrap_collet_control_send_droppable(struct collet_control *, uint32_t, uint32_t, const void *, size_t);
+
+void __wrap_collet_control_send(
+	struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes)
+{
+	if (to == 3 || to == COLLET_CONTROL_ALL_RANKS)
+		sent.farewells += type == COLLET_CONTROL_MSG_END || type == COLLET_CONTROL_MSG_DESTROYED;
+	__real_collet_control_send(control, to, type, data, bytes);
+}
 
 void __wrap_collet_control_send_droppable(
 	struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes)
@@ -282,6 +293,27 @@ static void a_death_is_told_at_once(void **state)
 	}
 }
 
+/* ---- The end of a communicator concerns its members only ---- */
+
+static void end_without_rank_3(struct rank *rank)
+{
+	for (uint32_t i = 0; i < 10; i++) {
+		collet_comm *comm;
+		if (!rank_ok(rank, collet_comm_split(rank->comm, rank->rank == 3, rank->rank, &comm), "split"))
+			return;
+		sent.farewells = 0;
+		if (i % 2 && rank->rank == 1)
+			collet_comm_abort(comm);
+		rank_ok(rank, collet_comm_destroy(&comm), "destroy");
+		rank_check(rank, sent.farewells == 0, "it told rank 3 of a communicator without it");
+	}
+}
+
+static void only_members_are_told_of_an_end(void **state)
+{
+	ranks_must_pass(&(struct ranks_options){ .size = SIZE }, end_without_rank_3);
+}
+
 /* ---- The flight recorder ---- */
 
 /* Call 0 has ended and so may be forgotten. All others are pending, and are known however many they are. */
@@ -325,6 +357,7 @@ int main(void)
 		cmocka_unit_test(a_different_call_among_thousands_is_named),
 		cmocka_unit_test(the_first_deadline_ends_all_calls),
 		cmocka_unit_test(a_death_is_told_at_once),
+		cmocka_unit_test(only_members_are_told_of_an_end),
 	};
 	return cmocka_run_group_tests_name("pending", tests, NULL, NULL);
 }
