@@ -5,6 +5,7 @@
 #include "engine/channel.h"
 #include "engine/p2p/p2p.h"
 #include "engine/peer_queue.h"
+#include "engine/request.h"
 
 /* The messages of point to point. RTS: ready to send; RTR: ready to receive; ATS: acknowledge to send. */
 enum collet_p2p_kind { P2P_EAGER = 1, P2P_RTS, P2P_RTR, P2P_DATA, P2P_RTS_PULL, P2P_ATS };
@@ -29,7 +30,8 @@ struct collet_p2p_outgoing {
 
 /* A message without a matching receive: the data of an eager one, or the RTS or RTS_PULL of a large one. */
 struct collet_p2p_unexpected {
-	struct collet_p2p_unexpected *next;
+	struct collet_p2p_unexpected *next, **previous; /* in the list of all */
+	struct collet_match_entry of_source, of_any; /* in the table, for its source and for COLLET_ANY_SOURCE */
 	uint32_t source, tag;
 	bool is_rts;
 	bool may_pull;                      /* data is a struct collet_bounce_rts */
@@ -45,6 +47,7 @@ struct collet_p2p_peer {
 	uint32_t waiter_count;
 	struct collet_p2p_peer *next_awaited, **previous_awaited;
 	struct collet_p2p_outgoing *first_out, *last_out;
+	struct collet_p2p_outgoing *next_out; /* the first that is not posted; NULL: all are */
 	uint64_t sent_count, received_count; /* messages; their sequence numbers */
 	bool receiving;                     /* incoming is posted */
 	struct collet_transfer incoming;
@@ -59,9 +62,11 @@ struct collet_p2p_peer {
 
 /* The point-to-point state of one communicator. */
 struct collet_p2p {
-	struct collet_request *receives, **last_receive;  /* posted, in order; also matched ones until they end */
-	struct collet_request *sends;       /* large ones without an RTR */
-	struct collet_p2p_unexpected *unexpected, **last_unexpected; /* in order of arrival */
+	struct collet_match_table receives; /* posted and not matched, by source */
+	struct collet_match_table unexpected; /* messages, by source and for any */
+	struct collet_match_table sends;    /* large ones without an RTR; the tag is the low half of their id */
+	struct collet_match_table rendezvous; /* receives that have sent RTR; likewise */
+	struct collet_p2p_unexpected *all_unexpected;
 	uint64_t next_id;
 	uint32_t request_count;             /* active requests */
 	uint32_t outgoing_count;            /* messages that are queued or being sent */
@@ -76,6 +81,12 @@ struct collet_p2p {
 	uint32_t fast_count;                /* receives that tried the fast path */
 	uint32_t completed_count;           /* requests and outgoing messages; wraps */
 };
+
+/* Returns the request of an entry; NULL for NULL. */
+static inline struct collet_request *collet_p2p_request_of(struct collet_match_entry *entry)
+{
+	return entry ? (struct collet_request *)((char *)entry - offsetof(struct collet_request, p2p.match)) : NULL;
+}
 
 static inline struct collet_peer_queue *collet_p2p_peer_queue(struct collet_comm_state *state, uint32_t peer)
 {
@@ -104,8 +115,6 @@ void collet_p2p_add_waiter(struct collet_p2p *p2p, uint32_t rank);
 /* Makes a request a waiter for its peer, and ends that. Ending may be repeated. */
 void collet_p2p_await_peer(struct collet_p2p *p2p, struct collet_request *request);
 void collet_p2p_stop_awaiting(struct collet_p2p *p2p, struct collet_request *request);
-/* Removes a request from a list if it is there. */
-void collet_p2p_remove(struct collet_request **list, struct collet_request *request);
 /* Completes a request. */
 void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request);
 /* Completes a receive and fills in what it received. */
@@ -124,6 +133,8 @@ bool collet_p2p_progress_sends(struct collet_comm_state *state, uint32_t rank, s
 void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
 
 /* ---- p2p_match.c */
+/* Matches a receive with the first message that has arrived for it, or posts it. */
+collet_status collet_p2p_post_receive(struct collet_request *request);
 /* Receives the messages that have arrived, one after the other. */
 collet_status collet_p2p_progress_receives(struct collet_comm_state *state, uint32_t source,
 	struct collet_p2p_peer *peer, struct collet_endpoint *endpoint);

@@ -182,8 +182,6 @@ static collet_status create_p2p(struct collet_comm_state *state)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for point to point");
 	}
 	p2p->peers = peers;
-	p2p->last_receive = &p2p->receives;
-	p2p->last_unexpected = &p2p->unexpected;
 	p2p->next_id = 1;
 	set_eager_bytes(state, peers);
 	state->p2p = p2p;
@@ -206,8 +204,9 @@ static collet_status start_send(struct collet_request *request)
 			state, call->peer, P2P_EAGER, call->tag, NULL, call->buffer, call->bytes, request);
 	call->id = state->p2p->next_id++;
 	call->message_bytes = call->bytes;
-	call->next = state->p2p->sends;
-	state->p2p->sends = request;
+	const collet_status status = collet_match_add(&state->p2p->sends, &call->match, call->peer, (uint32_t)call->id);
+	if (status != COLLET_OK)
+		return status;
 	collet_p2p_await_peer(state->p2p, request);
 	if (call->may_pull) {
 		struct collet_bounce_rts *rts = &call->bounce->rts;
@@ -220,14 +219,11 @@ static collet_status start_send(struct collet_request *request)
 	return collet_p2p_send_message(state, call->peer, P2P_RTS, call->tag, &header, NULL, 0, NULL);
 }
 
-static void start_receive(struct collet_request *request)
+static collet_status start_receive(struct collet_request *request)
 {
 	struct collet_comm_state *state = request->state;
 	struct collet_p2p *p2p = state->p2p;
 	const uint32_t peer = request->p2p.peer;
-	request->p2p.next = NULL;
-	*p2p->last_receive = request;
-	p2p->last_receive = &request->p2p.next;
 	if (peer == COLLET_ANY_SOURCE) {
 		p2p->any_source_count++;
 	} else {
@@ -236,8 +232,7 @@ static void start_receive(struct collet_request *request)
 		if (peer_queue && !collet_p2p_endpoint(peer_queue))
 			collet_connections_request(peer_queue);
 	}
-	if (p2p->unexpected)
-		collet_p2p_match_unexpected(state);
+	return collet_p2p_post_receive(request);
 }
 
 /* True if a send may not need its cells, by GPUDirect or by a pull. The receiver's answer decides. */
@@ -264,10 +259,8 @@ collet_status collet_p2p_start(struct collet_request *request)
 	state->p2p->request_count++;
 	if (call->bounce && !may_skip_cells(request))
 		collet_p2p_start_bounce(request);
-	if (!call->is_send) {
-		start_receive(request);
-		return COLLET_OK;
-	}
+	if (!call->is_send)
+		return start_receive(request);
 	if (is_eager(request) && collet_p2p_try_send(state, rank, call->tag, call->buffer, call->bytes)) {
 		collet_p2p_complete(state->p2p, request);
 		return COLLET_OK;
@@ -294,10 +287,14 @@ void collet_p2p_deinit(struct collet_comm_state *state)
 		free(p2p->peers[rank].incoming_unexpected);
 	}
 	collet_p2p_free_outgoing(p2p->free_outgoing);
-	for (struct collet_p2p_unexpected *unexpected = p2p->unexpected, *next; unexpected; unexpected = next) {
+	for (struct collet_p2p_unexpected *unexpected = p2p->all_unexpected, *next; unexpected; unexpected = next) {
 		next = unexpected->next;
 		free(unexpected);
 	}
+	collet_match_deinit(&p2p->receives);
+	collet_match_deinit(&p2p->unexpected);
+	collet_match_deinit(&p2p->sends);
+	collet_match_deinit(&p2p->rendezvous);
 	free(p2p->peers);
 	free(p2p);
 	state->p2p = NULL;

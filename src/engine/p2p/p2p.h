@@ -5,6 +5,8 @@
 
 #include <collet/collet.h>
 
+#include "engine/p2p/match_table.h"
+
 struct collet_bounce_buffer;
 struct collet_endpoint_stats;
 struct collet_comm_state;
@@ -13,7 +15,6 @@ struct collet_request;
 /* The point-to-point part of a request. */
 struct collet_p2p_call {
 	bool is_send;
-	bool matched;                /* a receive: it has a message */
 	bool truncated;
 	uint32_t peer;               /* rank in the communicator, or COLLET_ANY_SOURCE */
 	uint32_t tag;
@@ -33,7 +34,7 @@ struct collet_p2p_call {
 	uint64_t segment_bytes;      /* length of the DATA of a large send */
 	uint32_t in_flight;          /* segments that are posted and not sent yet */
 	collet_received *received;
-	struct collet_request *next; /* in the lists of struct collet_p2p */
+	struct collet_match_entry match; /* in a table of struct collet_p2p, while it waits for a message */
 	struct collet_request *parent; /* of an operation of a sendrecv; else NULL */
 };
 
@@ -58,8 +59,6 @@ uint32_t collet_p2p_poll_cost(const struct collet_comm_state *state);
 bool collet_p2p_awaits_own_core(const struct collet_comm_state *state);
 /* True if a request or a message is under way. */
 bool collet_p2p_is_busy(const struct collet_comm_state *state);
-/* Matches unexpected messages with posted receives. */
-void collet_p2p_match_unexpected(struct collet_comm_state *state);
 /* Arm and disarm all endpoints of point to point, as a transport's slots do. */
 bool collet_p2p_arm(struct collet_comm_state *state);
 void collet_p2p_disarm(struct collet_comm_state *state);

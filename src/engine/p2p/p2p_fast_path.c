@@ -26,7 +26,7 @@ bool collet_p2p_send_fast(struct collet_comm_state *state, uint32_t to, uint32_t
 /* True if no earlier request or message precedes this receive, and no other request waits for progress. */
 static bool may_receive_fast(const struct collet_comm_state *state, const struct collet_p2p_peer *peer)
 {
-	return !state->engine->pending_count && !state->p2p->outgoing_count && !state->p2p->unexpected &&
+	return !state->engine->pending_count && !state->p2p->outgoing_count && !state->p2p->all_unexpected &&
 	       !peer->receiving;
 }
 

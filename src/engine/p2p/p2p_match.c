@@ -1,4 +1,5 @@
 /* Receives messages and matches them with posted receives, and replies with the sends that they belong to. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,24 +14,26 @@
 
 enum { MAX_UNEXPECTED_BYTES = 64 << 20 }; /* of one peer; beyond it, nothing more is received from the peer */
 
-static bool matches(const struct collet_p2p_call *call, uint32_t source, uint32_t tag)
+/* Returns the earlier of two entries, of which either may be NULL. */
+static struct collet_match_entry *earlier(struct collet_match_entry *a, struct collet_match_entry *b)
 {
-	return !call->matched && call->tag == tag && (call->peer == source || call->peer == COLLET_ANY_SOURCE);
+	return !a || (b && b->order < a->order) ? b : a;
 }
 
-static struct collet_request *find_receive(const struct collet_p2p *p2p, uint32_t source, uint32_t tag)
+/* Returns the receive that was posted first among those that a message matches; NULL if there is none. */
+static struct collet_request *find_receive(struct collet_p2p *p2p, uint32_t source, uint32_t tag)
 {
-	struct collet_request *request = p2p->receives;
-	while (request && !matches(&request->p2p, source, tag))
-		request = request->p2p.next;
-	return request;
+	struct collet_match_entry *entry = collet_match_first(&p2p->receives, source, tag);
+	if (p2p->any_source_count)
+		entry = earlier(entry, collet_match_first(&p2p->receives, COLLET_ANY_SOURCE, tag));
+	return collet_p2p_request_of(entry);
 }
 
 /* Matches a receive with a message from source. */
 static void match(struct collet_p2p *p2p, struct collet_request *request, uint32_t source)
 {
 	struct collet_p2p_call *call = &request->p2p;
-	call->matched = true;
+	collet_match_remove(&call->match);
 	if (call->peer != COLLET_ANY_SOURCE)
 		return;
 	call->peer = source;
@@ -54,9 +57,11 @@ static collet_status start_rendezvous(struct collet_comm_state *state, struct co
 	struct collet_p2p_header rtr = {
 		.bytes = call->truncated ? 0 : header->bytes, .id = header->id, .export_again = export_again };
 	collet_p2p_fill_rtr(request, &rtr);
-	const collet_status status = collet_p2p_send_message(state, source, P2P_RTR, call->tag, &rtr, NULL, 0, NULL);
+	collet_status status = collet_p2p_send_message(state, source, P2P_RTR, call->tag, &rtr, NULL, 0, NULL);
 	if (status == COLLET_OK && call->truncated)
 		collet_p2p_complete_receive(state->p2p, request);
+	else if (status == COLLET_OK)
+		status = collet_match_add(&state->p2p->rendezvous, &call->match, source, (uint32_t)call->id);
 	return status;
 }
 
@@ -71,10 +76,41 @@ static struct collet_p2p_unexpected *create_unexpected(uint32_t source, uint32_t
 	return unexpected;
 }
 
-static void add_unexpected(struct collet_p2p *p2p, struct collet_p2p_unexpected *unexpected)
+static void remove_unexpected(struct collet_p2p_unexpected *unexpected)
 {
-	*p2p->last_unexpected = unexpected;
-	p2p->last_unexpected = &unexpected->next;
+	collet_match_remove(&unexpected->of_source);
+	collet_match_remove(&unexpected->of_any);
+	*unexpected->previous = unexpected->next;
+	if (unexpected->next)
+		unexpected->next->previous = unexpected->previous;
+}
+
+/* Stores a message until a receive matches. Frees it on failure. */
+static collet_status add_unexpected(struct collet_p2p *p2p, struct collet_p2p_unexpected *unexpected)
+{
+	struct collet_match_table *table = &p2p->unexpected;
+	unexpected->next = p2p->all_unexpected;
+	unexpected->previous = &p2p->all_unexpected;
+	if (unexpected->next)
+		unexpected->next->previous = &unexpected->next;
+	p2p->all_unexpected = unexpected;
+	collet_status status = collet_match_add(table, &unexpected->of_source, unexpected->source, unexpected->tag);
+	if (status == COLLET_OK)
+		status = collet_match_add(table, &unexpected->of_any, COLLET_ANY_SOURCE, unexpected->tag);
+	if (status != COLLET_OK) {
+		remove_unexpected(unexpected);
+		free(unexpected);
+	}
+	return status;
+}
+
+/* Returns the first message that arrived among those that a receive matches; NULL if there is none. */
+static struct collet_p2p_unexpected *find_unexpected(struct collet_p2p *p2p, uint32_t source, uint32_t tag)
+{
+	struct collet_match_entry *entry = collet_match_first(&p2p->unexpected, source, tag);
+	const size_t offset = source == COLLET_ANY_SOURCE ? offsetof(struct collet_p2p_unexpected, of_any) :
+							    offsetof(struct collet_p2p_unexpected, of_source);
+	return entry ? (struct collet_p2p_unexpected *)((char *)entry - offset) : NULL;
 }
 
 static collet_status start_unexpected(
@@ -87,17 +123,50 @@ static collet_status start_unexpected(
 		state, request, unexpected->source, &unexpected->header, unexpected->may_pull ? &rts : NULL);
 }
 
-/* Handles an RTS that was received into an unexpected message. Frees it, or keeps it until a receive matches. */
-static collet_status match_rts(struct collet_comm_state *state, struct collet_p2p_unexpected *unexpected)
+/* Matches a receive with an eager message. Returns the destination of its bytes. */
+static char *match_eager(struct collet_p2p *p2p, struct collet_request *request, uint32_t source, uint64_t bytes)
 {
-	struct collet_request *request = find_receive(state->p2p, unexpected->source, unexpected->tag);
-	if (!request) {
-		add_unexpected(state->p2p, unexpected);
-		return COLLET_OK;
-	}
-	const collet_status status = start_unexpected(state, request, unexpected);
+	struct collet_p2p_call *call = &request->p2p;
+	match(p2p, request, source);
+	call->message_bytes = bytes;
+	return call->bounce ? call->bounce->cells : call->buffer;
+}
+
+/* Copies a message to the receive that it matches. */
+static void deliver_eager(
+	struct collet_comm_state *state, struct collet_request *request, const struct collet_p2p_unexpected *unexpected)
+{
+	struct collet_p2p *p2p = state->p2p;
+	struct collet_p2p_call *call = &request->p2p;
+	call->truncated = unexpected->header.bytes > call->bytes;
+	char *to = match_eager(p2p, request, unexpected->source, call->truncated ? 0 : unexpected->header.bytes);
+	if (call->message_bytes)
+		memcpy(to, unexpected->data, call->message_bytes);
+	collet_p2p_segment_received(p2p, request, call->message_bytes);
+}
+
+/* Gives a complete message to the receive that it matches, and frees it. */
+static collet_status deliver(
+	struct collet_comm_state *state, struct collet_request *request, struct collet_p2p_unexpected *unexpected)
+{
+	collet_status status = COLLET_OK;
+	if (unexpected->is_rts)
+		status = start_unexpected(state, request, unexpected);
+	else
+		deliver_eager(state, request, unexpected);
 	free(unexpected);
 	return status;
+}
+
+/* Handles a complete message that no receive had matched when it began to arrive. One may do so now. */
+static collet_status deliver_or_store(struct collet_comm_state *state, struct collet_p2p_unexpected *unexpected)
+{
+	struct collet_request *request = find_receive(state->p2p, unexpected->source, unexpected->tag);
+	if (request)
+		return deliver(state, request, unexpected);
+	if (!unexpected->is_rts)
+		state->p2p->peers[unexpected->source].unexpected_bytes += unexpected->header.bytes;
+	return add_unexpected(state->p2p, unexpected);
 }
 
 static collet_status handle_rts(
@@ -111,8 +180,7 @@ static collet_status handle_rts(
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message from rank %u", source);
 	unexpected->is_rts = true;
 	unexpected->header = peer->incoming_header;
-	add_unexpected(state->p2p, unexpected);
-	return COLLET_OK;
+	return add_unexpected(state->p2p, unexpected);
 }
 
 static collet_status handle_rts_pull(struct collet_comm_state *state, struct collet_p2p_peer *peer)
@@ -123,7 +191,7 @@ static collet_status handle_rts_pull(struct collet_comm_state *state, struct col
 	memcpy(&rts, unexpected->data, sizeof(rts));
 	unexpected->is_rts = unexpected->may_pull = true;
 	unexpected->header = (struct collet_p2p_header){ .bytes = rts.bytes, .id = rts.id };
-	return match_rts(state, unexpected);
+	return deliver_or_store(state, unexpected);
 }
 
 /* Handles RTR and ATS, the receiver's answers to a large message. */
@@ -131,15 +199,16 @@ static collet_status handle_reply(struct collet_comm_state *state, uint32_t sour
 	const struct collet_p2p_header *header)
 {
 	struct collet_p2p *p2p = state->p2p;
-	struct collet_request *request = p2p->sends;
-	while (request && request->p2p.id != header->id)
-		request = request->p2p.next;
+	struct collet_match_entry *entry = collet_match_first(&p2p->sends, source, (uint32_t)header->id);
+	while (entry && collet_p2p_request_of(entry)->p2p.id != header->id)
+		entry = entry->next;
+	struct collet_request *request = collet_p2p_request_of(entry);
 	const bool dropped = kind == P2P_RTR && !header->bytes;
-	if (!request || request->p2p.peer != source || (!dropped && header->bytes != request->p2p.bytes) ||
+	if (!request || (!dropped && header->bytes != request->p2p.bytes) ||
 		(kind == P2P_ATS && !request->p2p.may_pull))
 		return collet_fail(COLLET_ERR_TRANSPORT,
 			"rank %u asked for a message that was not announced to it", source);
-	collet_p2p_remove(&p2p->sends, request);
+	collet_match_remove(entry);
 	if (kind == P2P_ATS)
 		collet_p2p_handle_ats(request);
 	else if (dropped)
@@ -161,12 +230,9 @@ static collet_status handle_message(struct collet_comm_state *state, uint32_t so
 		if (request) {
 			collet_p2p_segment_received(p2p, request, peer->incoming.message.bytes);
 		} else {
-			peer->unexpected_bytes += peer->incoming_unexpected->header.bytes;
 			struct collet_p2p_unexpected *unexpected = peer->incoming_unexpected;
 			peer->incoming_unexpected = NULL;
-			/* A receive may have been posted while the bytes came. */
-			add_unexpected(p2p, unexpected);
-			collet_p2p_match_unexpected(state);
+			return deliver_or_store(state, unexpected);
 		}
 		return COLLET_OK;
 	case P2P_RTS: return handle_rts(state, source, tag, peer);
@@ -178,15 +244,6 @@ static collet_status handle_message(struct collet_comm_state *state, uint32_t so
 		return COLLET_OK;
 	}
 	return COLLET_OK;
-}
-
-/* Matches a receive with an eager message. Returns the destination of its bytes. */
-static char *match_eager(struct collet_p2p *p2p, struct collet_request *request, uint32_t source, uint64_t bytes)
-{
-	struct collet_p2p_call *call = &request->p2p;
-	match(p2p, request, source);
-	call->message_bytes = bytes;
-	return call->bounce ? call->bounce->cells : call->buffer;
 }
 
 /* Chooses the destination of the next message. Sets *must_retry if there is none yet. */
@@ -268,33 +325,17 @@ collet_status collet_p2p_progress_receives(struct collet_comm_state *state, uint
 	}
 }
 
-void collet_p2p_match_unexpected(struct collet_comm_state *state)
+collet_status collet_p2p_post_receive(struct collet_request *request)
 {
+	struct collet_comm_state *state = request->state;
 	struct collet_p2p *p2p = state->p2p;
-	for (struct collet_p2p_unexpected **at = &p2p->unexpected; *at;) {
-		struct collet_p2p_unexpected *unexpected = *at;
-		struct collet_request *request = find_receive(p2p, unexpected->source, unexpected->tag);
-		if (!request) {
-			at = &unexpected->next;
-			continue;
-		}
-		*at = unexpected->next;
-		if (p2p->last_unexpected == &unexpected->next)
-			p2p->last_unexpected = at;
-		if (unexpected->is_rts) {
-			const collet_status status = start_unexpected(state, request, unexpected);
-			if (status != COLLET_OK)
-				collet_comm_state_end(state, status, true, collet_last_error());
-		} else {
-			struct collet_p2p_call *call = &request->p2p;
-			call->truncated = unexpected->header.bytes > call->bytes;
-			char *to = match_eager(
-				p2p, request, unexpected->source, call->truncated ? 0 : unexpected->header.bytes);
-			if (call->message_bytes)
-				memcpy(to, unexpected->data, call->message_bytes);
-			p2p->peers[unexpected->source].unexpected_bytes -= unexpected->header.bytes;
-			collet_p2p_segment_received(p2p, request, call->message_bytes);
-		}
-		free(unexpected);
-	}
+	const struct collet_p2p_call *call = &request->p2p;
+	struct collet_p2p_unexpected *unexpected =
+		p2p->all_unexpected ? find_unexpected(p2p, call->peer, call->tag) : NULL;
+	if (!unexpected)
+		return collet_match_add(&p2p->receives, &request->p2p.match, call->peer, call->tag);
+	remove_unexpected(unexpected);
+	if (!unexpected->is_rts)
+		p2p->peers[unexpected->source].unexpected_bytes -= unexpected->header.bytes;
+	return deliver(state, request, unexpected);
 }

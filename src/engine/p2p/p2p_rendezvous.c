@@ -134,19 +134,11 @@ void collet_p2p_fill_rtr(struct collet_request *request, struct collet_p2p_heade
 	header->may_gpudirect = call->may_gpudirect = collet_p2p_may_gpudirect(request, header->bytes);
 }
 
-static struct collet_request *find_rendezvous(const struct collet_p2p *p2p, uint32_t source, uint32_t id)
-{
-	struct collet_request *request = p2p->receives;
-	while (request && !(request->p2p.matched && request->p2p.peer == source && request->p2p.id &&
-				  (uint32_t)request->p2p.id == id))
-		request = request->p2p.next;
-	return request;
-}
-
 enum collet_p2p_placed collet_p2p_place_segment(
 	struct collet_p2p *p2p, uint32_t source, struct collet_p2p_peer *peer, const struct collet_message *next)
 {
-	struct collet_request *request = find_rendezvous(p2p, source, (uint32_t)next->signature);
+	struct collet_request *request =
+		collet_p2p_request_of(collet_match_first(&p2p->rendezvous, source, (uint32_t)next->signature));
 	if (!request)
 		return P2P_NO_RECEIVE;
 	const struct collet_p2p_call *call = &request->p2p;

@@ -55,26 +55,13 @@ void collet_p2p_stop_awaiting(struct collet_p2p *p2p, struct collet_request *req
 
 /* ---- Completion of requests ---- */
 
-void collet_p2p_remove(struct collet_request **list, struct collet_request *request)
-{
-	while (*list && *list != request)
-		list = &(*list)->p2p.next;
-	if (*list)
-		*list = request->p2p.next;
-}
-
 void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
 	if (call->bounce)
 		collet_bounce_stop(call->bounce);
 	collet_p2p_stop_awaiting(p2p, request);
-	if (!call->is_send) {
-		collet_p2p_remove(&p2p->receives, request);
-		p2p->last_receive = &p2p->receives;
-		while (*p2p->last_receive)
-			p2p->last_receive = &(*p2p->last_receive)->p2p.next;
-	}
+	collet_match_remove(&call->match);
 	p2p->request_count--;
 	p2p->completed_count++;
 	struct collet_request *parent = call->parent;
@@ -169,6 +156,8 @@ collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t 
 	else
 		peer->first_out = out;
 	peer->last_out = out;
+	if (!peer->next_out)
+		peer->next_out = out;
 	p2p->outgoing_count++;
 	collet_p2p_add_waiter(p2p, to);
 	return COLLET_OK;
@@ -192,18 +181,11 @@ bool collet_p2p_try_send(struct collet_comm_state *state, uint32_t to, uint32_t 
 	return true;
 }
 
-static bool is_posted(const struct collet_p2p_outgoing *out)
+static void post_queued(struct collet_p2p_peer *peer, struct collet_endpoint *endpoint)
 {
-	return out->transfer.status != COLLET_CANCELLED;
-}
-
-static void post_queued(const struct collet_p2p_peer *peer, struct collet_endpoint *endpoint)
-{
-	for (struct collet_p2p_outgoing *out = peer->first_out; out; out = out->next) {
-		if (is_posted(out))
-			continue;
-		out->transfer.status = COLLET_PENDING;
-		endpoint->transport->post_send(endpoint, &out->transfer);
+	for (; peer->next_out; peer->next_out = peer->next_out->next) {
+		peer->next_out->transfer.status = COLLET_PENDING;
+		endpoint->transport->post_send(endpoint, &peer->next_out->transfer);
 	}
 }
 
@@ -229,12 +211,11 @@ bool collet_p2p_progress_sends(struct collet_comm_state *state, uint32_t rank, s
 	struct collet_p2p_peer *peer = &state->p2p->peers[rank];
 	do {
 		post_queued(peer, endpoint);
-		while (peer->first_out && is_posted(peer->first_out) &&
-			peer->first_out->transfer.status != COLLET_PENDING) {
+		while (peer->first_out != peer->next_out && peer->first_out->transfer.status != COLLET_PENDING) {
 			if (peer->first_out->transfer.status != COLLET_OK)
 				return false;
 			complete_sent(state->p2p, rank);
 		}
-	} while (peer->first_out && !is_posted(peer->last_out));
+	} while (peer->next_out);
 	return true;
 }
