@@ -89,11 +89,16 @@ collet_status collet_request_wait_for(collet_request **request, int64_t timeout_
 struct wait_any {
 	collet_request **requests;
 	size_t count, ended;
+	const struct collet_engine *engine;
+	uint64_t checked_count;          /* requests that had ended when all of these were looked at */
 };
 
 static bool any_has_completed(void *context)
 {
 	struct wait_any *any = context;
+	if (any->checked_count == any->engine->ended_count)
+		return false;
+	any->checked_count = any->engine->ended_count;
 	for (size_t i = 0; i < any->count; i++) {
 		if (any->requests[i] && collet_request_has_ended(any->requests[i])) {
 			any->ended = i;
@@ -118,8 +123,9 @@ collet_status collet_request_wait_any(collet_request **requests, size_t count, s
 		status = requests[i] ? check_order(requests[i], "collet_request_wait_any") : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	struct wait_any any = { requests, count, first };
-	collet_engine_wait(requests[first]->state->engine, any_has_completed, &any);
+	struct collet_engine *engine = requests[first]->state->engine;
+	struct wait_any any = { requests, count, first, engine, UINT64_MAX };
+	collet_engine_wait(engine, any_has_completed, &any);
 	*index = any.ended;
 	return collet_call_complete(&requests[any.ended]);
 }
