@@ -192,8 +192,9 @@ static void warn_of_stall(struct collet_comm_state *state, const struct collet_r
 }
 
 /* Starts to watch a call that has become the oldest. */
-static void watch_oldest(struct collet_comm_state *state, const struct collet_request *oldest)
+static void watch_oldest(struct collet_comm_state *state, struct collet_request *oldest)
 {
+	collet_request_compute_deadline(oldest);
 	const struct collet_recorder *recorder = &state->recorder;
 	const uint64_t since_ticks = state->pending.oldest_since_ticks;
 	const int64_t since_ns = since_ticks ? collet_recorder_time(recorder, since_ticks) : 0;
@@ -205,7 +206,7 @@ static void watch_oldest(struct collet_comm_state *state, const struct collet_re
 
 void collet_mismatch_check_pending(struct collet_comm_state *state, int64_t now)
 {
-	const struct collet_request *oldest = state->pending.calls.first;
+	struct collet_request *oldest = state->pending.calls.first;
 	struct collet_stall *stall = &state->stall;
 	if (!collet_pending_next(&state->pending, NULL) || end_if_grace_is_over(state, now) || !oldest)
 		return;

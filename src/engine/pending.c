@@ -21,18 +21,21 @@ void collet_pending_init(struct collet_pending *pending)
 {
 	pending->calls.end = &pending->calls.first;
 	pending->others.end = &pending->others.first;
-	pending->first_deadline_ns = COLLET_NEVER;
+	pending->first_deadline_ns = pending->new_timeout_ns = COLLET_NEVER;
 }
 
 void collet_pending_add(struct collet_comm_state *state, struct collet_request *request)
 {
-	struct collet_pending_list *list = list_of(&state->pending, request);
+	struct collet_pending *pending = &state->pending;
+	struct collet_pending_list *list = list_of(pending, request);
 	request->next_pending = NULL;
 	request->previous_pending = list->end;
 	*list->end = request;
 	list->end = &request->next_pending;
-	if (!list->unchecked)
-		list->unchecked = request;
+	if (!pending->new_since_ticks)
+		pending->new_since_ticks = request->started_ticks;
+	if (request->timeout_ns >= 0 && request->timeout_ns < pending->new_timeout_ns)
+		pending->new_timeout_ns = request->timeout_ns;
 	state->engine->pending_count++;
 }
 
@@ -50,48 +53,40 @@ void collet_pending_remove(struct collet_comm_state *state, struct collet_reques
 		next->previous_pending = request->previous_pending;
 	else
 		list->end = request->previous_pending;
-	if (list->unchecked == request)
-		list->unchecked = next;
 	request->previous_pending = NULL;
 	state->engine->pending_count--;
 }
 
-void collet_pending_note_deadline(struct collet_pending *pending, int64_t deadline_ns)
+/* Lowers the bound to what no new request can end before. */
+static void include_new(struct collet_comm_state *state)
 {
-	if (deadline_ns < pending->first_deadline_ns)
-		pending->first_deadline_ns = deadline_ns;
+	struct collet_pending *pending = &state->pending;
+	if (!pending->new_since_ticks)
+		return;
+	const int64_t since_ns = collet_recorder_time(&state->recorder, pending->new_since_ticks);
+	const int64_t bound_ns = collet_request_deadline(since_ns, pending->new_timeout_ns);
+	if (bound_ns < pending->first_deadline_ns)
+		pending->first_deadline_ns = bound_ns;
+	pending->new_since_ticks = 0;
+	pending->new_timeout_ns = COLLET_NEVER;
 }
 
-static void check_list(struct collet_comm_state *state, struct collet_pending_list *list)
+struct collet_request *collet_pending_find_expired(struct collet_comm_state *state, int64_t now)
 {
-	for (; list->unchecked; list->unchecked = list->unchecked->next_pending) {
-		state->pending.visit_count++;
-		if (!list->unchecked->started_ns)
-			collet_request_set_clock(list->unchecked,
-				collet_recorder_time(&state->recorder, list->unchecked->started_ticks));
-	}
-}
-
-void collet_pending_check_deadlines(struct collet_comm_state *state)
-{
-	check_list(state, &state->pending.calls);
-	check_list(state, &state->pending.others);
-}
-
-struct collet_request *collet_pending_find_expired(struct collet_pending *pending, int64_t now)
-{
+	struct collet_pending *pending = &state->pending;
+	include_new(state);
 	if (now < pending->first_deadline_ns)
 		return NULL;
-	/* The request that set the bound may have ended, so this computes it again. */
-	pending->first_deadline_ns = COLLET_NEVER;
-	struct collet_request *expired = NULL;
+	struct collet_request *first = NULL;
 	for (struct collet_request *request = NULL; (request = collet_pending_next(pending, request));) {
 		pending->visit_count++;
-		collet_pending_note_deadline(pending, request->deadline_ns);
-		if (now >= request->deadline_ns && (!expired || request->deadline_ns < expired->deadline_ns))
-			expired = request;
+		collet_request_compute_deadline(request);
+		if (!first || request->deadline_ns < first->deadline_ns)
+			first = request;
 	}
-	return expired;
+	/* The request that set the bound may have ended. */
+	pending->first_deadline_ns = first ? first->deadline_ns : COLLET_NEVER;
+	return now >= pending->first_deadline_ns ? first : NULL;
 }
 
 struct collet_request *collet_pending_next(const struct collet_pending *pending, const struct collet_request *after)

@@ -95,12 +95,17 @@ void collet_request_release(struct collet_request *request)
 	*list = request;
 }
 
-void collet_request_set_clock(struct collet_request *request, int64_t started_ns)
+int64_t collet_request_deadline(int64_t started_ns, int64_t timeout_ns)
 {
-	const bool ends = request->timeout_ns >= 0 && request->timeout_ns < COLLET_NEVER - started_ns;
-	request->started_ns = started_ns;
-	request->deadline_ns = ends ? started_ns + request->timeout_ns : COLLET_NEVER;
-	collet_pending_note_deadline(&request->state->pending, request->deadline_ns);
+	return timeout_ns >= 0 && timeout_ns < COLLET_NEVER - started_ns ? started_ns + timeout_ns : COLLET_NEVER;
+}
+
+void collet_request_compute_deadline(struct collet_request *request)
+{
+	if (request->started_ns)
+		return;
+	request->started_ns = collet_recorder_time(&request->state->recorder, request->started_ticks);
+	request->deadline_ns = collet_request_deadline(request->started_ns, request->timeout_ns);
 }
 
 void collet_request_activate(struct collet_request *request)

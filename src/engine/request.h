@@ -103,8 +103,10 @@ static inline bool collet_request_has_ended(const struct collet_request *request
 {
 	return request->status != COLLET_PENDING && (!request->on_end || collet_request_is_told_here(request));
 }
-/* Sets the time from which its timeout counts. */
-void collet_request_set_clock(struct collet_request *request, int64_t started_ns);
+/* Returns when a request that started at this time ends. A negative timeout is none. */
+int64_t collet_request_deadline(int64_t started_ns, int64_t timeout_ns);
+/* Fills in started_ns and deadline_ns, unless that has been done. */
+void collet_request_compute_deadline(struct collet_request *request);
 void collet_request_end_if_done(struct collet_request *request);
 /* Describes it for an error text. */
 void collet_request_describe(const struct collet_request *request, char *text, size_t capacity);

@@ -61,8 +61,7 @@ void collet_engine_run_watchdog(struct collet_engine *engine)
 	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all) {
 		if (atomic_load_explicit(&state->end_status, memory_order_relaxed) != COLLET_OK)
 			continue;
-		collet_pending_check_deadlines(state);
-		const struct collet_request *expired = collet_pending_find_expired(&state->pending, now);
+		const struct collet_request *expired = collet_pending_find_expired(state, now);
 		if (expired)
 			end_by_timeout(expired, now);
 		else
