@@ -178,7 +178,7 @@ static const struct option_row rows[] = {
 		"overlap, request (9), waiting (10), training (1): rounds; tune: sweeps (1)",
 		NUMBER(repeats, 1, BENCH_REPEATS_MAX),
 		.scope = ON(FAULTS) | ON(OVERLAP) | ON(REQUEST) | ON(WAITING) | ON(COMPARE) | ON(TUNE) | ON(TRAINING) },
-	{ "in-flight", "N", "request: so many in flight together (64)", NUMBER(in_flight, 1, 4096),
+	{ "in-flight", "N", "request: so many in flight together (64)", NUMBER(in_flight, 1, 65536),
 		.scope = ON(REQUEST) },
 	{ "strategies", "LIST", "training: all, or names as collet-train --strategy has them (all)", TEXT(strategies),
 		.scope = ON(TRAINING) },
