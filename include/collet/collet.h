@@ -131,7 +131,11 @@ COLLET_API const char *collet_dtype_name(collet_dtype dtype);
  *
  * MIN, MAX     NaN propagates; -0 < +0.
  * AVERAGE      multiplies the finished sum of floats by 1/n before the one rounding, in f32 (f64: in f64). For integers
- *              it divides the wrapped sum by n and truncates towards zero.
+ *              it divides the wrapped sum by n and truncates towards zero. Sums of floats of 16 and 8 bits stay in f32
+ *              between ranks too, by every algorithm. So their averages are rounded once, and equal finite values give
+ *              that value, for up to 8192 ranks. They overflow only if the average itself is too large. Sums of f32
+ *              and f64 overflow as SUM does, and equal values come back but for the rounding of their sum. If such sums
+ *              may overflow, use PREMUL_SUM with a scale of 1/n.
  * PREMUL_SUM   first multiplies each rank's elements by that rank's how.scale, in f32 (f64: in f64), and rounds them
  *              to the dtype. Floats only.
  * AND, OR, XOR  work on the bits of integers; other types are refused.

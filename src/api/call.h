@@ -7,6 +7,7 @@
 #include "api/comm.h"
 #include "api/offload.h"
 #include "engine/request.h"
+#include "selection/choice.h"
 
 /* True if the same arguments may mean another operation at each call. */
 static inline bool collet_op_is_caller_defined(collet_op op)
@@ -101,6 +102,9 @@ collet_status collet_call_poll(struct collet_request **request);
 /* Returns the inputs of the choice of an algorithm, the same on all ranks. is_vector: the call is a v-form. */
 struct collet_choice_basis collet_call_choice_basis(
 	const collet_comm *comm, const struct collet_path_query *query, bool is_vector);
+/* Returns the algorithm of a call for which none is named. query->program is not read. */
+struct collet_decision collet_call_choose(
+	const struct collet_choice_basis *basis, const struct collet_path_query *query, bool commutes);
 /* Returns the program's index among those of its collective. */
 uint32_t collet_call_program_index(const struct collet_program *program);
 /* Returns the timeout of how, or else the communicator's; < 0 is none. */

@@ -53,10 +53,13 @@ static bool commutes(const struct collet_call_arguments *call, const collet_how 
 }
 
 static collet_status check_named(const struct collet_call_arguments *call, const struct collet_program *program,
-	const struct collet_request *request, bool any_order)
+	const struct collet_request *request, bool any_order, bool is_device)
 {
-	return collet_named_check_scratch(
-		call->function, program, &request->shape, any_order, request->element_bytes);
+	/* The host widens sums slice by slice, so that scratch is no limit. */
+	const size_t element_bytes = is_device
+		? collet_message_element_bytes(program, &request->shape, call->dtype, call->op)
+		: request->element_bytes;
+	return collet_named_check_scratch(call->function, program, &request->shape, any_order, element_bytes);
 }
 
 struct collet_choice_basis collet_call_choice_basis(
@@ -67,6 +70,16 @@ struct collet_choice_basis collet_call_choice_basis(
 	return (struct collet_choice_basis){ .inputs = &comm->inputs, .table = &comm->table };
 }
 
+struct collet_decision collet_call_choose(
+	const struct collet_choice_basis *basis, const struct collet_path_query *query, bool commutes)
+{
+	const size_t element_bytes = collet_dtype_bytes(query->dtype);
+	return collet_op_averages_narrow(query->op, query->dtype)
+		       ? collet_choose_average(basis->inputs, basis->table, query->collective, query->shape,
+				 element_bytes, basis->is_device)
+		       : collet_choose(basis->table, query->collective, commutes, query->shape, element_bytes);
+}
+
 static collet_status choose(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request, struct collet_decision *choice)
 {
@@ -75,15 +88,16 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
 	const struct collet_choice_basis basis = collet_call_choice_basis(comm, &query, call->input_partition != NULL);
 	request->algorithm_named = how->algorithm != NULL;
-	*choice = collet_choose(basis.table, call->collective, any_order, &request->shape, request->element_bytes);
+	*choice = collet_call_choose(&basis, &query, any_order);
 	if (how->algorithm) {
 		const struct collet_program *named = NULL;
 		collet_status status = collet_named_find(call->function, call->collective, how->algorithm, &named);
 		if (status == COLLET_OK)
-			status = check_named(call, named, request, any_order);
+			status = check_named(call, named, request, any_order, basis.is_device);
 		if (status != COLLET_OK)
 			return status;
-		*choice = collet_choose_segmentation(basis.inputs, named, &request->shape, request->element_bytes);
+		*choice = collet_choose_segmentation(basis.inputs, named, &request->shape,
+			collet_message_element_bytes(named, &request->shape, call->dtype, call->op));
 		return COLLET_OK;
 	}
 	if (basis.is_hierarchical && !comm->context->forced[call->collective]) {
@@ -93,8 +107,9 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	}
 	/* COLLET_ALGORITHM applies where it can, so that one setting may cover a whole application. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
-	if (forced && check_named(call, forced, request, any_order) == COLLET_OK) {
-		*choice = collet_choose_segmentation(basis.inputs, forced, &request->shape, request->element_bytes);
+	if (forced && check_named(call, forced, request, any_order, basis.is_device) == COLLET_OK) {
+		*choice = collet_choose_segmentation(basis.inputs, forced, &request->shape,
+			collet_message_element_bytes(forced, &request->shape, call->dtype, call->op));
 		request->algorithm_named = true;
 	}
 	return COLLET_OK;
@@ -208,6 +223,13 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	if (status != COLLET_OK)
 		return status;
 	request->program = program;
+	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);
+	request->element_bytes = collet_message_element_bytes(program, &request->shape, call->dtype, call->op);
+	request->wide.is_used = false;
+	if (call->count && request->element_bytes != collet_dtype_bytes(call->dtype))
+		status = collet_wide_sums_plan(request, call->dtype, comm->context->isa);
+	if (status != COLLET_OK)
+		return status;
 	request->parts = collet_program_part_count(program, &request->shape);
 	request->channels = program->segmented && choice.channels ? choice.channels : 1;
 	while (request->parts * request->channels > COLLET_TASKS)
@@ -216,8 +238,7 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	request->fan_in = collet_program_fan_in(program, &request->shape);
 	request->segment_elements = collet_segment_elements(choice.segment_bytes,
 		collet_slot_segments(call->collective, request->fan_in), request->element_bytes);
-	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);
-	request->nontemporal_results = collet_request_is_nontemporal(request);
+	request->nontemporal_results = !request->wide.is_used && collet_request_is_nontemporal(request);
 	collet_fast_path_plan(request);
 	return COLLET_OK;
 }

@@ -51,6 +51,7 @@ struct collet_path_query {
 struct collet_choice_basis {
 	const struct collet_choice_inputs *inputs;
 	const struct collet_choice_table *table;
+	bool is_device;       /* kernels run the program, for which widening partial sums takes three launches more */
 	bool is_hierarchical; /* unless the user names one, it is "hierarchical", by the communicator's inputs */
 };
 

@@ -294,7 +294,7 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape
 	};
 	const struct collet_choice_basis basis = collet_call_choice_basis(comm, &query, false);
-	struct collet_decision decision = collet_choose(basis.table, which, op != COLLET_USER, &shape, element);
+	struct collet_decision decision = collet_call_choose(&basis, &query, op != COLLET_USER);
 	if (!forced && basis.is_hierarchical)
 		decision = collet_choose_segmentation(
 			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
@@ -307,18 +307,20 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	}
 	query.algorithm_named = forced && can_run(forced, &shape, element);
 	if (query.algorithm_named)
-		decision = collet_choose_segmentation(basis.inputs, forced, &shape, element);
+		decision = collet_choose_segmentation(basis.inputs, forced, &shape,
+			collet_message_element_bytes(forced, &shape, dtype, query.op));
+	const size_t sent = collet_message_element_bytes(decision.program, &shape, dtype, query.op);
 	memset(plan, 0, sizeof(*plan));
 	query.program = decision.program;
 	plan->algorithm = decision.program->name;
 	const struct collet_segmentation cut = {decision.segment_bytes, decision.channels};
-	plan->predicted_ns = collet_choice_cost(basis.inputs, decision.program, &shape, element, cut) * 1e9;
+	plan->predicted_ns = collet_choice_cost(basis.inputs, decision.program, &shape, sent, cut) * 1e9;
 	if (comm->gpu)
 		collet_offload->plan(comm, &query, cut, plan);
 	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
 	plan->max_segment_bytes =
-		(uint32_t)(element * collet_segment_elements(UINT32_MAX,
-					     collet_slot_segments(decision.program->collective, fan_in), element));
+		(uint32_t)(sent * collet_segment_elements(UINT32_MAX,
+					  collet_slot_segments(decision.program->collective, fan_in), sent));
 	plan->segment_bytes =
 		decision.segment_bytes < plan->max_segment_bytes ? decision.segment_bytes : plan->max_segment_bytes;
 	plan->channels = decision.program->segmented ? decision.channels : 1;

@@ -108,6 +108,11 @@ bool collet_program_fits(const struct collet_program *program, const struct coll
 	return !collet_program_refusal(program, shape);
 }
 
+bool collet_program_reduces_once(const struct collet_program *program, const struct collet_shape *shape)
+{
+	return program->reduces_once || shape->size <= 2;
+}
+
 uint32_t collet_program_part_count(const struct collet_program *program, const struct collet_shape *shape)
 {
 	return program->part_count ? program->part_count(shape) : 1;

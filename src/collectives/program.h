@@ -50,6 +50,8 @@ struct collet_program {
 	const char *source;  /* the paper or textbook */
 	const char *summary; /* one line for users: what it does, and when it is used */
 	bool rank_ordered;   /* reduces in rank order, as non-commutative operations require */
+	/* Reduces all ranks' INPUT of an element in one step, so that no rank sends a partial sum. */
+	bool reduces_once;
 	/* Runs in many passes over its steps, a few segments each (step.h). Messages of other programs are cut too. */
 	bool segmented;
 	bool has_vector_form; /* supports COLLET_PARTITION_VECTOR, where a rank may know only its own counts */
@@ -94,6 +96,8 @@ uint32_t collet_program_fan_in(const struct collet_program *program, const struc
 /* Returns its index among all programs, collective by collective, as collet_algorithm_list() lists them. */
 uint32_t collet_program_index(const struct collet_program *program);
 const char *collet_program_refusal(const struct collet_program *program, const struct collet_shape *shape);
+/* Returns true if no rank sends a partial sum. Two ranks have none. */
+bool collet_program_reduces_once(const struct collet_program *program, const struct collet_shape *shape);
 /* Returns true if the program does not refuse the shape. */
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape);
 

@@ -60,6 +60,11 @@ bool collet_dtype_is_narrow_float(collet_dtype dtype)
 	return collet_dtype_is_float(dtype) && dtypes[dtype].bytes < 4;
 }
 
+bool collet_op_averages_narrow(collet_op op, collet_dtype dtype)
+{
+	return op == COLLET_AVERAGE && collet_dtype_is_narrow_float(dtype);
+}
+
 bool collet_op_supports(collet_op op, collet_dtype dtype)
 {
 	if (!is_dtype(dtype))

@@ -1,5 +1,6 @@
 #include "cuda/call_path.h"
 
+#include "core/types.h"
 #include "cuda/gpu_call.h"
 #include "cuda/gpu_context.h"
 #include "cuda/path_rules.h"
@@ -10,6 +11,8 @@
 
 enum collet_gpu_staging_kind collet_call_staging_kind(const collet_comm *comm, const struct collet_call_arguments *call)
 {
+	if (collet_op_averages_narrow(call->op, call->dtype))
+		return COLLET_GPU_STAGING_AVERAGE;
 	return collet_path_is_gpudirect(comm, call->op) ? COLLET_GPU_STAGING_GPUDIRECT : COLLET_GPU_STAGING_COLLECTIVE;
 }
 

@@ -26,7 +26,9 @@ struct collet_choice_basis collet_path_choice_basis(
 	const collet_comm *comm, const struct collet_path_query *call, bool is_vector)
 {
 	const bool moves = call->collective != COLLET_BARRIER && (call->shape->count || is_vector);
-	const struct collet_choice_basis hosts = { &comm->inputs, &comm->table, is_hierarchical(comm, call) };
+	const struct collet_choice_basis hosts = { .inputs = &comm->inputs,
+		.table = &comm->table,
+		.is_hierarchical = is_hierarchical(comm, call) };
 	if (!comm->gpu->device_collectives || comm->context->deterministic || call->op == COLLET_USER ||
 		!collet_device_collectives_fit(comm, call->collective, call->shape, call->dtype))
 		return hosts;
@@ -82,6 +84,8 @@ const char *collet_path_name(const collet_comm *comm, const struct collet_path_q
 	if (comm->gpu->shared_gpu && comm->has_gpu_leaders && collet_path_uses_leaders(call))
 		return "hierarchical";
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
+	if (collet_op_averages_narrow(call->op, call->dtype))
+		return "copied";
 	return largest_buffer_bytes(comm, call) >= collet_gpu_pipelined_min(&link) ? "pipelined" : "copied";
 }
 

@@ -45,6 +45,7 @@ void collet_comm_state_deinit(struct collet_comm_state *state)
 		collet_task_destroy(state->tasks[i]);
 		state->tasks[i] = NULL;
 	}
+	collet_wide_sums_free(state);
 	free(state->peer_queues);
 	state->peer_queues = NULL;
 	collet_p2p_deinit(state);

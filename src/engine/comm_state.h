@@ -37,6 +37,11 @@ struct collet_comm_state {
 	_Atomic(struct collet_peer_queue *) *peer_queues;
 	struct collet_peer_queue *all_peer_queues; /* under connections_lock */
 	char *scratch;                       /* COLLET_SCRATCH_BYTES */
+	/* wide_bytes for the first of the requests, which are a list; NULL until used: see wide_sums.h */
+	char *wide_memory;
+	size_t wide_bytes;
+	bool wide_is_mapped;
+	struct collet_request *wide_requests;
 	/* Pooled for later calls, those with a plan by its slot: see plan_key.h. */
 	struct collet_request *free_requests[COLLET_PLAN_SLOTS + 1];
 	struct collet_request *all_requests;

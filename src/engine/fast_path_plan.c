@@ -16,7 +16,8 @@
 static bool fits_fast_path(const struct collet_request *request)
 {
 	const struct collet_shape *shape = &request->shape;
-	if (request->task_count != 1 || shape->result.kind == COLLET_PARTITION_VECTOR || request->prescales)
+	if (request->task_count != 1 || shape->result.kind == COLLET_PARTITION_VECTOR || request->prescales ||
+		request->wide.is_used)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_PARTITION_BLOCKS ? shape->size : 1;
 	/* This path does not segment, so no rank may segment, not even one that cannot use this path. Trees send

@@ -147,6 +147,8 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 	request->status = status;
 	struct collet_engine *engine = request->state->engine;
 	engine->ended_count++;
+	if (request->state->wide_requests)
+		collet_wide_sums_release(request);
 	struct collet_comm_state *state = request->state;
 	const uint64_t ticks = request->is_p2p ? 0 : request->poll_ticks ? request->poll_ticks : collet_ticks();
 	collet_pending_remove(state, request, ticks);
@@ -164,8 +166,10 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 
 void collet_request_end_if_done(struct collet_request *request)
 {
-	if (request->status == COLLET_PENDING && request->issuing_tasks == 0 && request->items_in_flight == 0 &&
-		!request->poisoned && (!request->pipeline || collet_pipeline_is_complete(request->pipeline)))
+	if (request->status != COLLET_PENDING || request->issuing_tasks || request->items_in_flight ||
+		request->poisoned || (request->pipeline && !collet_pipeline_is_complete(request->pipeline)))
+		return;
+	if (!request->wide.memory || collet_wide_sums_end_slice(request))
 		collet_request_end(request, COLLET_OK);
 }
 

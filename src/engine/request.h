@@ -15,6 +15,7 @@
 #include "engine/p2p/p2p.h"
 #include "engine/plan_key.h"
 #include "engine/recorder.h"
+#include "engine/wide_sums.h"
 #include "reduce/reduce.h"
 
 struct collet_comm_state;
@@ -47,6 +48,7 @@ struct collet_request {
 	uint64_t counted_bytes;      /* the call's bytes as statistics count them */
 	bool nontemporal_results;        /* results are stored past the caches */
 	struct collet_reduction reduction;
+	struct collet_wide_sums wide; /* used: elements are f32, in memory of the communicator */
 	struct collet_fast_path fast_path;
 	bool has_published;          /* an item of it was published, so PUBLISH_WINDOW limits its items */
 	bool prescales, averages;    /* multiplies INPUT where it is read; divides in the final step */

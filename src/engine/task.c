@@ -113,7 +113,7 @@ static void queue_sends(struct collet_task *task, struct collet_work_item *item)
 }
 
 /* Fills in the task's next item, unless it is filled in already. False if the first request has no more items; then the
- * next request becomes the first. */
+ * next request becomes the first, unless this one has more slices. */
 static bool load_next_item(struct collet_task *task, struct collet_request *request, struct collet_work_item *item)
 {
 	if (task->has_pending_item)
@@ -122,9 +122,12 @@ static bool load_next_item(struct collet_task *task, struct collet_request *requ
 		task->has_pending_item = true;
 		return true;
 	}
-	task->first_request = request->next_in_task[task->channel];
-	if (task->first_request)
-		collet_cursor_begin(task);
+	task->awaits_slice = collet_wide_sums_has_more(request);
+	if (!task->awaits_slice) {
+		task->first_request = request->next_in_task[task->channel];
+		if (task->first_request)
+			collet_cursor_begin(task);
+	}
 	request->issuing_tasks--;
 	collet_request_end_if_done(request);
 	return false;
@@ -184,8 +187,10 @@ static bool issue_next(struct collet_task *task)
 	if (task->state->fast_path_request && task->channel == 0)
 		return false;  /* its messages go first, and it uses the task's staging */
 	struct collet_request *request = task->first_request;
-	if (!request || request->deferred ||
+	if (!request || request->deferred || task->awaits_slice ||
 		task->next - task->oldest >= (request->has_published ? PUBLISH_WINDOW : TASK_WINDOW))
+		return false;
+	if (request->wide.is_used && !request->wide.memory && !request->offloaded && !collet_wide_sums_begin(request))
 		return false;
 	struct collet_work_item *item = &task->items[task->next % TASK_WINDOW];
 	if (!load_next_item(task, request, item))
@@ -275,6 +280,8 @@ collet_status collet_request_start(struct collet_request *request)
 		if (status != COLLET_OK)
 			return status;
 	}
+	if (request->wide.is_used)
+		collet_wide_sums_queue(request);
 	request->fast_path.base[COLLET_STAGING] = state->tasks[0]->staging;
 	request->issuing_tasks = request->task_count;
 	request->has_published = false;

@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "engine/work_item.h"
 
+struct collet_engine;
 struct collet_operand;
 struct collet_request;
 
@@ -34,6 +35,7 @@ struct collet_task {
 	/* Items oldest to next - 1 are under way, at index % TASK_WINDOW. Both only grow. */
 	uint32_t oldest, next;
 	uint32_t free_slots;                  /* bit mask of slots of the staging */
+	bool awaits_slice;                    /* the first request has another slice (wide_sums.h), not begun yet */
 	bool has_pending_item;                /* items[next] is filled in, but some peer queue has no room */
 	char *staging;                        /* in the arena if that had room; then local peers have it mapped */
 	bool staging_is_mapped;
@@ -59,6 +61,10 @@ static inline char *work_item_slot(
 void collet_task_progress(struct collet_task *task);
 
 /* ---- task_staging.c */
+/* Reserves address space; only used pages take memory. Prefers the arena, so that local peers can read it: *is_mapped.
+ * NULL: out of memory. */
+void *collet_staging_alloc(struct collet_engine *engine, size_t bytes, bool *is_mapped);
+void collet_staging_free(struct collet_engine *engine, void *staging, size_t bytes, bool is_mapped);
 /* Returns the communicator's task for the channel, creating it if needed. COLLET_ERR_MEMORY. */
 collet_status collet_task_get(struct collet_comm_state *state, uint32_t channel, struct collet_task **task);
 void collet_task_destroy(struct collet_task *task);

@@ -12,24 +12,23 @@
 #include "transport/arena.h"
 #include "transport/registry.h"
 
-/* Reserves address space; only used pages take memory. Prefers the arena, so that local peers can read the staging. */
-static void *alloc_staging(struct collet_engine *engine, bool *is_mapped)
+void *collet_staging_alloc(struct collet_engine *engine, size_t bytes, bool *is_mapped)
 {
 	void *staging;
-	*is_mapped = engine->arena && collet_arena_alloc(engine->arena, &staging, COLLET_STAGING_BYTES) == COLLET_OK;
+	*is_mapped = engine->arena && collet_arena_alloc(engine->arena, &staging, bytes) == COLLET_OK;
 	if (!*is_mapped)
-		staging = mmap(NULL, COLLET_STAGING_BYTES, PROT_READ | PROT_WRITE,
+		staging = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (staging == MAP_FAILED)
 		return NULL;
-	const struct collet_memory memory = { .base = staging, .bytes = COLLET_STAGING_BYTES, .gpu = -1, .dmabuf = -1,
+	const struct collet_memory memory = { .base = staging, .bytes = bytes, .gpu = -1, .dmabuf = -1,
 		.kind = *is_mapped ? COLLET_MEMORY_ARENA : COLLET_MEMORY_HOST };
 	if (collet_transports_register(engine->transports, &engine->log, &memory) != COLLET_OK)
 		collet_log(&engine->log, COLLET_LOG_INFO, "staging is used unregistered: %s", collet_last_error());
 	return staging;
 }
 
-static void free_staging(struct collet_engine *engine, void *staging, bool is_mapped)
+void collet_staging_free(struct collet_engine *engine, void *staging, size_t bytes, bool is_mapped)
 {
 	if (!staging)
 		return;
@@ -37,7 +36,7 @@ static void free_staging(struct collet_engine *engine, void *staging, bool is_ma
 	if (is_mapped)
 		(void)collet_arena_free(engine->arena, staging);
 	else
-		munmap(staging, COLLET_STAGING_BYTES);
+		munmap(staging, bytes);
 }
 
 collet_status collet_task_get(struct collet_comm_state *state, uint32_t channel, struct collet_task **task)
@@ -48,9 +47,9 @@ collet_status collet_task_get(struct collet_comm_state *state, uint32_t channel,
 	struct collet_task *made = calloc(1, sizeof(*made));
 	struct collet_operand *operands = calloc((size_t)state->size + COLLET_STEP_SOURCES, sizeof(*operands));
 	bool is_mapped;
-	void *staging = alloc_staging(state->engine, &is_mapped);
+	void *staging = collet_staging_alloc(state->engine, COLLET_STAGING_BYTES, &is_mapped);
 	if (!made || !operands || !staging) {
-		free_staging(state->engine, staging, is_mapped);
+		collet_staging_free(state->engine, staging, COLLET_STAGING_BYTES, is_mapped);
 		free(operands);
 		free(made);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for channel %u of a communicator of %u ranks", channel,
@@ -70,7 +69,7 @@ void collet_task_destroy(struct collet_task *task)
 {
 	if (!task)
 		return;
-	free_staging(task->state->engine, task->staging, task->staging_is_mapped);
+	collet_staging_free(task->state->engine, task->staging, COLLET_STAGING_BYTES, task->staging_is_mapped);
 	free(task->operands);
 	free(task);
 }

@@ -40,6 +40,9 @@ struct collet_work_item {
 
 static inline char *request_address(const struct collet_request *request, enum collet_buffer buffer, uint64_t first)
 {
+	const struct collet_wide_sums *wide = &request->wide;
+	if (wide->memory && buffer != COLLET_SCRATCH)
+		return (buffer == COLLET_RESULT ? wide->result : wide->memory) + first * request->element_bytes;
 	char *base = buffer == COLLET_RESULT ? request->result :
 		buffer == COLLET_INPUT       ? (char *)(uintptr_t)request->input :  /* never written: see step.h */
                                                request->state->scratch;

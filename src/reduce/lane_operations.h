@@ -75,6 +75,17 @@ VECTOR_INLINE vec divide_f32(vec v, const struct collet_scaling *scaling)
 	return (vec)((vec_f32)v * scaling->inverse_f32);
 }
 
+/* Do the same for bf16: operands are multiplied by a power of two, so that their sum cannot overflow. */
+VECTOR_INLINE vec shrink_bf16(vec v, bool scale, const struct collet_scaling *scaling)
+{
+	return (vec)((vec_f32)v * scaling->shrunk_f32);
+}
+
+VECTOR_INLINE vec divide_shrunk(vec v, const struct collet_scaling *scaling)
+{
+	return (vec)((vec_f32)v * scaling->share_f32);
+}
+
 VECTOR_INLINE vec divide_f64(vec v, const struct collet_scaling *scaling)
 {
 	return (vec)((vec_f64)v * scaling->inverse_f64);

@@ -14,6 +14,14 @@
 /* Size of a block that stays in the L1 cache while it is accessed more than once. */
 enum { BLOCK_BYTES = 4096 };
 
+double collet_average_shrunk(uint32_t n)
+{
+	uint64_t power = 1;
+	while (power < n)
+		power *= 2;
+	return 1.0 / (double)power;
+}
+
 /* Computes the factors in the mode of kernels. volatile keeps the roundings between enter and leave, because compilers
  * assume that the mode never changes. Kernels need no such care: they are called through pointers. */
 static struct collet_scaling make_scaling(double scale, uint32_t world_size)
@@ -22,8 +30,10 @@ static struct collet_scaling make_scaling(double scale, uint32_t world_size)
 	const volatile double scale_given = scale, world_size_given = world_size;
 	const volatile float scale_f32 = (float)scale_given, inverse_f32 = 1.0f / (float)world_size_given;
 	const volatile double inverse_f64 = 1.0 / world_size_given;
+	const volatile float shrunk_f32 = (float)collet_average_shrunk(world_size);
+	const volatile float share_f32 = inverse_f32 / shrunk_f32;
 	collet_fpmode_leave(mode);
-	return (struct collet_scaling){ scale_f32, inverse_f32, scale, inverse_f64 };
+	return (struct collet_scaling){ scale_f32, inverse_f32, shrunk_f32, share_f32, scale, inverse_f64 };
 }
 
 collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dtype, collet_op op,

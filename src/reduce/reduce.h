@@ -29,6 +29,8 @@ struct collet_operand {
 struct collet_scaling {
 	float scale_f32;   /* factor of premul_sum */
 	float inverse_f32; /* factor of average: 1/n */
+	/* Factors of an average of bf16, which has the range of f32: 2^-k <= 1/n for operands, 2^k/n for the sum. */
+	float shrunk_f32, share_f32;
 	double scale_f64;
 	double inverse_f64;
 };
@@ -58,6 +60,10 @@ struct collet_reduction {
 	collet_kernel *combine;       /* NULL for a user-defined operation */
 	collet_kernel *finish;        /* like combine, and for averages of floats divides before it rounds */
 };
+
+/* Returns the greatest power of two that is at most 1/n. n operands multiplied by it add up to no more than the largest
+ * of them, and in f32 the product with a narrower float is exact. */
+double collet_average_shrunk(uint32_t n);
 
 /* Prepares a reduction. isa must be available (collet_isa_available()), as the result of collet_isa_from_env() is. Do
  * not pass AUTO for every request, because it queries the processor each time. scale is read for premul_sum only,

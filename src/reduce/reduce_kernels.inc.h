@@ -257,13 +257,14 @@ DEFINE_KERNEL(reduce_xor_8, &bytes_1, xor_bits)
 DEFINE_KERNEL(reduce_xor_32, &bytes_4, xor_bits)
 DEFINE_KERNEL(reduce_xor_64, &bytes_8, xor_bits)
 
-/* lanes is the type in which elements are reduced: f32 or f64. What follows it belongs to the sum's specification. */
-#define DEFINE_FLOAT_KERNELS(name, lanes, ...) \
+/* lanes is the type in which elements are reduced: f32 or f64. shrink and divide belong to the average. What follows
+ * them belongs to the sum's specification. */
+#define DEFINE_FLOAT_KERNELS(name, lanes, shrink, divide, ...) \
 	DEFINE_KERNEL(reduce_sum_##name, &name, sum_##lanes, __VA_ARGS__) \
 	DEFINE_KERNEL(reduce_product_##name, &name, product_##lanes) \
 	DEFINE_KERNEL(reduce_min_##name, &name, min_##lanes) \
 	DEFINE_KERNEL(reduce_max_##name, &name, max_##lanes) \
-	DEFINE_KERNEL(reduce_average_##name, &name, sum_##lanes, NULL, divide_##lanes) \
+	DEFINE_KERNEL(reduce_average_##name, &name, sum_##lanes, shrink, divide) \
 	DEFINE_KERNEL(reduce_premul_##name, &name, sum_##lanes, scale_##lanes)
 
 #if defined(VECTOR_FP16)
@@ -272,10 +273,10 @@ DEFINE_KERNEL(reduce_xor_64, &bytes_8, xor_bits)
 #define PAIR_IN_F16(format) .pair_format = NULL
 #endif
 
-DEFINE_FLOAT_KERNELS(f16, f32, PAIR_IN_F16(f16_lanes))
-DEFINE_FLOAT_KERNELS(bf16, f32, NULL)
-DEFINE_FLOAT_KERNELS(f32, f32, NULL)
-DEFINE_FLOAT_KERNELS(f64, f64, NULL)
+DEFINE_FLOAT_KERNELS(f16, f32, NULL, divide_f32, PAIR_IN_F16(f16_lanes))
+DEFINE_FLOAT_KERNELS(bf16, f32, shrink_bf16, divide_shrunk, NULL)
+DEFINE_FLOAT_KERNELS(f32, f32, NULL, divide_f32, NULL)
+DEFINE_FLOAT_KERNELS(f64, f64, NULL, divide_f64, NULL)
 
 /* Infinities, NaNs and the ends of a span are few. They share one function of the general format, not inlined. */
 #define DEFINE_F8_KERNEL(name, format_name, operation, ...) \

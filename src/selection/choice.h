@@ -57,6 +57,17 @@ void collet_choice_table_fill(struct collet_choice_table *table, const struct co
 struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes);
 
+/* Returns the bytes of an element in the messages of a call: of an f32 if the program sends partial sums of an average
+ * of narrower floats, else of the dtype. */
+size_t collet_message_element_bytes(
+	const struct collet_program *program, const struct collet_shape *shape, collet_dtype dtype, collet_op op);
+
+/* Chooses the algorithm for an average of narrow floats, at the costs of both kinds of messages. once: only among
+ * programs that reduce once. */
+struct collet_decision collet_choose_average(const struct collet_choice_inputs *inputs,
+	const struct collet_choice_table *table, enum collet_collective collective, const struct collet_shape *shape,
+	size_t element_bytes, bool once);
+
 /* Returns the decision that runs a given program, regardless of the table. */
 struct collet_decision collet_choose_segmentation(const struct collet_choice_inputs *inputs,
 	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes);

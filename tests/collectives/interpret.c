@@ -21,6 +21,7 @@ static const char *const names[DEFECT_COUNT] = {
 	[DEFECT_UNFINISHED] = "unfinished",
 	[DEFECT_MISSING] = "missing",
 	[DEFECT_RESULTS_DIFFER] = "results differ",
+	[DEFECT_PARTIAL_SUM] = "partial sum",
 	[DEFECT_OUT_OF_ORDER] = "out of order",
 	[DEFECT_WRONG_ELEMENT] = "wrong element",
 	[DEFECT_LEFT_EARLY] = "left early",

@@ -27,6 +27,7 @@ enum defect {
 	DEFECT_UNFINISHED,       /* a result that was not finished */
 	DEFECT_MISSING,          /* a result without some contribution, or no result */
 	DEFECT_RESULTS_DIFFER,   /* ranks have different results */
+	DEFECT_PARTIAL_SUM,      /* an operand is a sum, in a program that reduces once */
 	DEFECT_OUT_OF_ORDER,     /* a program with rank_ordered set is not in rank order */
 	DEFECT_WRONG_ELEMENT,    /* a result at the wrong place */
 	DEFECT_LEFT_EARLY,       /* a barrier was left before all ranks had arrived */

@@ -55,6 +55,21 @@ static void finish(struct item *item, expression *e)
 	note(item, defect);
 }
 
+/* Finds operands that are sums, which a program that reduces once must not have. */
+static void check_reduces_once(struct item *item, const expression *operands, uint32_t count)
+{
+	struct machine *m = item->stream->machine;
+	const struct side *side = world_side(m->world, item->stream->call, item->stream->rank);
+	if (!collet_program_reduces_once(m->run->calls[item->stream->call].program, &side->shape))
+		return;
+	for (uint32_t i = 0; i < count; i++) {
+		const uint64_t ranks = operands[i] ? expression_look(m->world->store, operands[i]).ranks : 0;
+		if (ranks & (ranks - 1))
+			found(m, DEFECT_PARTIAL_SUM, "call %u, rank %u, item %llu", item->stream->call,
+				item->stream->rank, (unsigned long long)item->index);
+	}
+}
+
 /* Computes the value when all operands have arrived, and stores it. */
 static void combine(struct item *item)
 {
@@ -77,6 +92,7 @@ static void combine(struct item *item)
 		if (count > 1) {
 			item->value[e] = expression_combine(m->world->store, operands, count, &defect);
 			note(item, defect);
+			check_reduces_once(item, operands, count);
 		}
 		if (item->what.step.is_final)
 			finish(item, &item->value[e]);

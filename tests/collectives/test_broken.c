@@ -333,6 +333,18 @@ static void found_by_name(void **state)
 	}
 }
 
+/* A program that says that it reduces once sends no partial sums. */
+static void partial_sum(void **state)
+{
+	(void)state;
+	struct collet_program program = *real(COLLET_ALLREDUCE, "tree");
+	const struct call call = { .program = &program, .count = 9, .cut = { 4, COLLET_LOOKAHEAD - 1 } };
+	const struct run run = { .size = 4, .calls = &call, .call_count = 1, .overlap = 1, .late_rank = 4 };
+	assert_int_equal(interpret(&run).defect, DEFECT_NONE);
+	program.reduces_once = true;
+	assert_int_equal(interpret(&run).defect, DEFECT_PARTIAL_SUM);
+}
+
 /* If order does not matter, "mine first" is found by comparing ranks' results. */
 static void results_differ(void **state)
 {
@@ -372,6 +384,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(found_by_name),
+		cmocka_unit_test(partial_sum),
 		cmocka_unit_test(results_differ),
 		cmocka_unit_test(a_barrier_needs_its_scratch),
 	};

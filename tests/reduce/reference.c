@@ -122,17 +122,27 @@ static float f32_of(collet_dtype dtype, const void *element)
 	return (float)reference_decode(dtype, code);
 }
 
+/* The greatest power of two that is at most 1/n: it keeps sums of bf16 within f32. */
+static float shrunk(uint32_t n)
+{
+	float power = 1;
+	while (power * (float)n > 1)
+		power /= 2;
+	return power;
+}
+
 static void reduce_f32(const struct reference_case *c, void *result)
 {
+	const bool is_divided = c->op == COLLET_AVERAGE && c->finish;
+	const float factor = is_divided && c->dtype == COLLET_BF16 ? shrunk(c->world_size) : 1;
 	volatile float sum = 0;
 	for (uint32_t k = 0; k < c->operand_count; k++) {
 		volatile float value = f32_of(c->dtype, c->operands[k]);
-		if (c->op == COLLET_PREMUL_SUM && c->scaled[k])
-			value = value * (float)c->scale;
+		value = value * (c->op == COLLET_PREMUL_SUM && c->scaled[k] ? (float)c->scale : factor);
 		sum = k == 0 ? value : combine_float(c->op, sum, value);
 	}
-	if (c->op == COLLET_AVERAGE && c->finish)
-		sum = sum * (1.0f / (float)c->world_size);
+	if (is_divided)
+		sum = sum * (1.0f / (float)c->world_size / factor);
 	const float kept = canonical_f32(sum);
 	const uint16_t code = c->dtype == COLLET_F32 ? 0 : (uint16_t)reference_encode(c->dtype, (double)kept);
 	memcpy(result, c->dtype == COLLET_F32 ? (const void *)&kept : &code, collet_dtype_bytes(c->dtype));

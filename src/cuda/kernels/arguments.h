@@ -21,7 +21,9 @@
 	K(reduce_f8e4m3)                                                                                               \
 	K(reduce_f8e5m2)                                                                                               \
 	K(copy)                                                                                                        \
-	K(swap)                                                                                                       \
+	K(swap)                                                                                                        \
+	K(wide_sums)                                                                                                   \
+	K(round)                                                                                                       \
 	K(plan)
 
 enum collet_gpu_kernel {
@@ -60,9 +62,17 @@ struct collet_span_arguments {
 	uint32_t op;               /* collet_op; average and premul_sum count as sums */
 	uint32_t divisor;          /* of an average; 1 if nothing is divided */
 	uint32_t item_count;
-	uint32_t unused;
+	uint32_t dtype;            /* collet_dtype, for wide_sums */
 	struct collet_span_item items[COLLET_LAUNCH_SPANS];
 	uint64_t words[COLLET_LAUNCH_WORDS];
+};
+
+/* Of round: divides sums of wide_sums by the divisor, and rounds them to dtype. */
+struct collet_round_arguments {
+	uint64_t from, to;         /* addresses */
+	uint64_t count;            /* elements; 0: only done is set */
+	uint64_t done, ticket;     /* as in collet_plan_rank */
+	uint32_t dtype, divisor;
 };
 
 /* One rank's arguments. Addresses are the GPU's. A buffer that the rank does not use has 0 bytes. */

@@ -13,9 +13,20 @@ struct reduction {
 	uint64_t count;
 	uint64_t worker, workers;
 	uint32_t op, divisor;
-	float inverse_f32;
+	float inverse_f32, shrunk_f32; /* shrunk_f32: the greatest power of two that is at most 1/divisor */
 	double inverse_f64;
 };
+
+DEVICE void reduction_set_divisor(struct reduction *reduction, uint32_t divisor)
+{
+	float power = 1;
+	reduction->divisor = divisor;
+	reduction->inverse_f32 = divisor > 1 ? 1.0f / (float)divisor : 1.0f;
+	reduction->inverse_f64 = divisor > 1 ? 1.0 / divisor : 1.0;
+	for (uint64_t n = 1; n < divisor; n *= 2)
+		power *= 0.5f;
+	reduction->shrunk_f32 = power;
+}
 
 /* Returns how many elements precede the first 16-byte pack. If all sources and results have the same alignment modulo
  * 16, they are accessed in packs, except for this head and the rest at the end. Otherwise the head is everything. */
@@ -30,6 +41,17 @@ DEVICE uint64_t reduce_head(const struct reduction *reduction, uint32_t element_
 	const uint64_t head = (16 - first) % 16 / element_bytes;
 	return differs || first % element_bytes || head > reduction->count ? reduction->count : head;
 }
+
+/* shrink: multiplies an operand of an average, if that type needs it. average: divides the finished sum. */
+#define AVERAGE_LANES(name, type, divide)                                                                              \
+	DEVICE type shrink_##name(const struct reduction *reduction, type x)                                           \
+	{                                                                                                              \
+		return x;                                                                                              \
+	}                                                                                                              \
+	DEVICE type average_##name(const struct reduction *reduction, type x)                                          \
+	{                                                                                                              \
+		return divide(reduction, x);                                                                           \
+	}
 
 /* unpack: converts element i of a pack to the type it is combined in. repack: the opposite, rounded, with a NaN in
  * canonical form. */
@@ -79,7 +101,8 @@ SMALL_LANES(f8e5m2, u8, uint8_t, small_widen(code, f8e5m2_format()), small_narro
 	DEVICE type scale_##name(type x, uint64_t scale)                                                               \
 	{                                                                                                              \
 		return x;                                                                                              \
-	} /* premul_sum has no integers */
+	} /* premul_sum has no integers */                                                                            \
+	AVERAGE_LANES(name, type, divide_##name)
 INTEGER_LANES(i8, int8_t, u8, uint8_t, int64_t)
 INTEGER_LANES(u8, uint8_t, u8, uint8_t, uint64_t)
 INTEGER_LANES(i32, int32_t, u32, uint32_t, int64_t)
@@ -106,6 +129,29 @@ DEVICE double scale_f64(double x, uint64_t scale)
 DEVICE double divide_f64(const struct reduction *reduction, double x)
 {
 	return x * reduction->inverse_f64;
+}
+
+AVERAGE_LANES(f16, float, divide_f32)
+AVERAGE_LANES(f32, float, divide_f32)
+AVERAGE_LANES(f64, double, divide_f64)
+AVERAGE_LANES(f8e4m3, float, divide_f32)
+AVERAGE_LANES(f8e5m2, float, divide_f32)
+#undef AVERAGE_LANES
+
+/* bf16 has the range of f32, where sums would overflow. */
+DEVICE float shrink_bf16(const struct reduction *reduction, float x)
+{
+	return reduction->divisor > 1 ? x * reduction->shrunk_f32 : x;
+}
+
+DEVICE float divide_shrunk(const struct reduction *reduction, float x)
+{
+	return x * (reduction->inverse_f32 / reduction->shrunk_f32);
+}
+
+DEVICE float average_bf16(const struct reduction *reduction, float x)
+{
+	return divide_shrunk(reduction, x);
 }
 
 #define REDUCE_PASTE(a, b) a##b

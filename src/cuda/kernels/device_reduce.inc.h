@@ -33,7 +33,7 @@ DEVICE void REDUCE_FN(reduce_group)(const struct reduction *reduction, uint64_t 
 				continue;
 			UNROLL
 			for (uint32_t i = 0; i < lanes; i++)
-				next[i] = REDUCE_FN(unpack)(&packs[b], i);
+				next[i] = REDUCE_FN(shrink)(reduction, REDUCE_FN(unpack)(&packs[b], i));
 			/* Round, so that the result equals what another rank computes. */
 			UNROLL
 			for (uint32_t i = 0; reduction->scales && i < lanes; i++) {
@@ -49,7 +49,7 @@ DEVICE void REDUCE_FN(reduce_group)(const struct reduction *reduction, uint64_t 
 	} while (first < reduction->source_count);
 	UNROLL
 	for (uint32_t i = 0; i < lanes; i++)
-		REDUCE_FN(repack)(&result, i, reduction->divisor > 1 ? REDUCE_BY(divide)(reduction, sum[i]) : sum[i]);
+		REDUCE_FN(repack)(&result, i, reduction->divisor > 1 ? REDUCE_FN(average)(reduction, sum[i]) : sum[i]);
 	for (uint32_t k = 0; k < reduction->result_count; k++) {
 		unsigned char *to = (unsigned char *)(uintptr_t)reduction->results[k] + at * REDUCE_BYTES;
 		if (lanes == 1)

@@ -67,5 +67,9 @@ struct collet_gpu_span {
 COLLET_MUST_USE collet_status collet_gpu_spans_launch(const struct collet_kernel_set *set,
 	const struct collet_gpu_reduction *reduction, const struct collet_gpu_span *spans, uint32_t span_count,
 	cu_stream stream);
+/* Launches a kernel that adds the sources of one span, narrow floats, and stores the sums as f32 in its only result.
+ * They are in the order of a binomial tree, and shrunk for an average of so many ranks (collet_average_shrunk()). */
+COLLET_MUST_USE collet_status collet_gpu_wide_sums_launch(const struct collet_kernel_set *set, collet_dtype dtype,
+	uint32_t average_of, const struct collet_gpu_span *span, cu_stream stream);
 
 #endif

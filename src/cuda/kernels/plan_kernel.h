@@ -218,9 +218,7 @@ DEVICE struct reduction reduction_of_segment(const struct plan_run *run, const s
 	reduction.worker = thread_index();
 	reduction.workers = thread_count();
 	reduction.op = run->arguments->op;
-	reduction.divisor = segment->move->is_final ? run->arguments->divisor : 1;
-	reduction.inverse_f32 = reduction.divisor > 1 ? 1.0f / (float)reduction.divisor : 1.0f;
-	reduction.inverse_f64 = reduction.divisor > 1 ? 1.0 / reduction.divisor : 1.0;
+	reduction_set_divisor(&reduction, segment->move->is_final ? run->arguments->divisor : 1);
 	return reduction;
 }
 

@@ -124,3 +124,17 @@ collet_status collet_gpu_spans_launch(const struct collet_kernel_set *set, const
 		status = launch_kind(set, reduction, spans, span_count, (enum kind)kind, stream);
 	return status;
 }
+
+collet_status collet_gpu_wide_sums_launch(const struct collet_kernel_set *set, collet_dtype dtype, uint32_t average_of,
+	const struct collet_gpu_span *span, cu_stream stream)
+{
+	assert(collet_dtype_is_narrow_float(dtype) && !span->scales && span->result_count == 1);
+	struct span_batch batch = { .kernel = COLLET_GPU_wide_sums };
+	batch.arguments.op = COLLET_SUM;
+	batch.arguments.divisor = average_of;
+	batch.arguments.dtype = dtype;
+	if (!span->count)
+		return COLLET_OK;
+	add(&batch, span, sizeof(float));
+	return launch(set, &batch, stream);
+}

@@ -51,8 +51,10 @@ static struct collet_devcoll_call devcoll_call_of(const struct collet_device_col
 		.signature = request->call_signature,
 		.timeout_ns = -1,
 	};
+	/* The plan needs no more of the request's slices than that there are some. */
+	made.is_wide = request->wide.is_used;
 	made.options = collet_device_comm_options(devcolls->device_comm, made.program, &made.shape,
-		collet_dtype_bytes(call->dtype), request->counted_bytes, how->segment_bytes, how->channels);
+		request->element_bytes, request->counted_bytes, how->segment_bytes, how->channels);
 	return made;
 }
 
@@ -94,7 +96,8 @@ bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collecti
 struct collet_choice_basis collet_device_collectives_choices(const collet_comm *comm)
 {
 	const struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
-	return (struct collet_choice_basis){ .inputs = &devcolls->inputs, .table = &devcolls->table };
+	return (struct collet_choice_basis){
+		.inputs = &devcolls->inputs, .table = &devcolls->table, .is_device = true };
 }
 
 /* Fills inputs and table. Every rank computes the same, from rank 0's links. */

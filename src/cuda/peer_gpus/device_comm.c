@@ -109,6 +109,11 @@ static void record_last_launch(struct collet_device_comm *device_comm, const str
 	plan->last_launch = ++device_comm->launch_count;
 }
 
+static uint64_t done_address(const struct collet_device_comm *device_comm)
+{
+	return device_comm->host_flags_gpu + offsetof(struct host_flags, done);
+}
+
 static struct collet_plan_arguments arguments_of(const struct collet_device_comm *device_comm,
 	const struct collet_devcoll_call *call, const struct collet_device_plan *plan)
 {
@@ -128,12 +133,13 @@ static struct collet_plan_arguments arguments_of(const struct collet_device_comm
 		.left_ranks = device_comm->host_flags_gpu + offsetof(struct host_flags, left_ranks),
 		.signature = call->signature,
 		.timeout_ns = call->timeout_ns > 0 ? (uint64_t)call->timeout_ns : 0,
-		.done = call->ticket ? device_comm->host_flags_gpu + offsetof(struct host_flags, done) : 0,
+		.done = call->ticket ? done_address(device_comm) : 0,
 		.ticket = call->ticket,
 		.buffers = { call->input, call->result, device_comm->scratch },
 		.bytes = { call->input_bytes, call->result_bytes, scratch },
 	};
 	memcpy(&rank->scale, &call->scale, sizeof(rank->scale));
+	collet_device_wide_set_arguments(device_comm, call, &arguments);
 	return arguments;
 }
 
@@ -147,8 +153,14 @@ collet_status collet_device_comm_launch(struct collet_device_comm *device_comm, 
 	if (status == COLLET_OK)
 		status = wait_for_last_launch(device_comm, target, id);
 	if (status == COLLET_OK)
+		status = collet_device_wide_launch_before(
+			device_comm, call, &arguments, plan->channels, target->stream);
+	if (status == COLLET_OK)
 		status = collet_kernel_launch(
 			device_comm->kernels, COLLET_GPU_plan, plan->channels, 1, &arguments, target->stream);
+	if (status == COLLET_OK)
+		status = collet_device_wide_launch_after(device_comm, call, &arguments, plan->channels,
+			call->ticket ? done_address(device_comm) : 0, target->stream);
 	if (status != COLLET_OK)
 		return status;
 	record_last_launch(device_comm, target, plan, id);

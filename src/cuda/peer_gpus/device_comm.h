@@ -72,6 +72,7 @@ struct collet_devcoll_call {
 	const struct collet_program *program;
 	struct collet_shape shape;           /* positions are ranks */
 	bool is_vector;
+	bool is_wide;                        /* an average of narrow floats whose sums are f32: so are messages */
 	struct collet_plan_options options;
 	collet_dtype dtype;
 	collet_op op;                        /* COLLET_OP_COUNT if nothing is combined */

@@ -164,6 +164,19 @@ static collet_status create_scratch(struct collet_device_comm *device_comm)
 	return collet_cuda_fail(device_comm->cuda, result, "allocating a communicator's scratch");
 }
 
+/* An equal plan may have served a call of f32. */
+static collet_status prepare_wide(struct collet_device_comm *device_comm, const struct collet_devcoll_call *call)
+{
+	if (!call->is_wide)
+		return COLLET_OK;
+	collet_status status = collet_copy_stream_push_context(device_comm->cuda, device_comm->copy_stream);
+	if (status != COLLET_OK)
+		return status;
+	status = collet_device_wide_prepare(device_comm, call);
+	collet_copy_stream_pop_context(device_comm->cuda);
+	return status;
+}
+
 collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm, const struct collet_devcoll_call *call,
 	struct collet_device_plan **plan)
 {
@@ -173,7 +186,7 @@ collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm,
 			continue;
 		move_to_front(device_comm, at);
 		*plan = device_comm->plans;
-		return COLLET_OK;
+		return prepare_wide(device_comm, call);
 	}
 	collet_status status = collet_kernel_plan_build(call->program, &call->shape, &call->options, &built);
 	if (status != COLLET_OK)
@@ -182,6 +195,8 @@ collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm,
 	if (status == COLLET_OK) {
 		if (collet_program_scratch(call->program, &call->shape))
 			status = create_scratch(device_comm);
+		if (status == COLLET_OK)
+			status = collet_device_wide_prepare(device_comm, call);
 		if (status == COLLET_OK)
 			status = add_plan(device_comm, call, built, plan);
 		collet_copy_stream_pop_context(device_comm->cuda);
@@ -192,7 +207,9 @@ collet_status collet_device_comm_prepare(struct collet_device_comm *device_comm,
 
 collet_status collet_device_comm_preallocate(struct collet_device_comm *device_comm)
 {
-	const collet_status status = create_scratch(device_comm);
+	collet_status status = create_scratch(device_comm);
+	if (status == COLLET_OK)
+		status = collet_device_wide_reserve(device_comm, COLLET_DEVCOLL_MAX_BYTES);
 	return status == COLLET_OK ? add_block(device_comm, 0) : status;
 }
 
@@ -209,6 +226,7 @@ void collet_device_comm_free_plans(struct collet_device_comm *device_comm)
 	}
 	device_comm->plans = NULL;
 	device_comm->blocks = NULL;
+	collet_device_wide_free(device_comm);
 	if (device_comm->scratch)
 		(void)device_comm->cuda->cuMemFree(device_comm->scratch);
 	device_comm->scratch = 0;

@@ -43,6 +43,12 @@ struct plan_block {
 	size_t used, bytes;
 };
 
+struct wide_memory {
+	struct wide_memory *next;
+	cu_pointer memory;
+	size_t bytes;
+};
+
 struct collet_device_comm {
 	struct collet_device_comm *next_leaked; /* in the device's list */
 	struct collet_device *device;
@@ -74,6 +80,7 @@ struct collet_device_comm {
 	struct collet_device_plan *plans;
 	uint32_t cached_plans;       /* plans that no graph uses */
 	struct plan_block *blocks;
+	struct wide_memory *wide_memories;
 };
 
 static inline cu_pointer window_addresses(const struct collet_device_comm *device_comm)
@@ -123,5 +130,22 @@ void collet_device_comm_destroy_test(const struct collet_device_comm *device_com
 COLLET_MUST_USE collet_status collet_device_comm_preallocate(struct collet_device_comm *device_comm);
 /* Requires that nothing runs any more. Needs the context. */
 void collet_device_comm_free_plans(struct collet_device_comm *device_comm);
+
+/* ---- device_comm_wide.c: for calls that are wide. The context is current. ---- */
+/* Allocates memory for sums of so many elements; and for those of a call, before it is launched. */
+COLLET_MUST_USE collet_status collet_device_wide_reserve(struct collet_device_comm *device_comm, uint64_t elements);
+COLLET_MUST_USE collet_status collet_device_wide_prepare(
+	struct collet_device_comm *device_comm, const struct collet_devcoll_call *call);
+void collet_device_wide_free(struct collet_device_comm *device_comm);
+/* Makes the plan kernel add f32 in that memory. */
+void collet_device_wide_set_arguments(const struct collet_device_comm *device_comm,
+	const struct collet_devcoll_call *call, struct collet_plan_arguments *arguments);
+/* Launch what comes before and after the plan kernel. done: the address that gets the ticket; 0: none. */
+COLLET_MUST_USE collet_status collet_device_wide_launch_before(const struct collet_device_comm *device_comm,
+	const struct collet_devcoll_call *call, const struct collet_plan_arguments *arguments, uint32_t blocks,
+	cu_stream stream);
+COLLET_MUST_USE collet_status collet_device_wide_launch_after(const struct collet_device_comm *device_comm,
+	const struct collet_devcoll_call *call, const struct collet_plan_arguments *arguments, uint32_t blocks,
+	uint64_t done, cu_stream stream);
 
 #endif

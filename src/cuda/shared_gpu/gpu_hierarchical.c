@@ -144,6 +144,40 @@ static collet_status copy_in_sum(
 	return collet_gpu_spans_launch(hierarchical->kernels, &hierarchical->reduction, &span, 1, queue->stream);
 }
 
+/* ---- Within the host: averages of narrow floats ---- */
+
+/* All of these collectives add along the tree. */
+static collet_status copy_in_wide(
+	void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes)
+{
+	struct gpu_hierarchical *hierarchical = context;
+	const void *sources[COLLET_SHARED_GPU_RANKS];
+	void *result = (void *)(uintptr_t)(hierarchical->device_address + offset);
+	const struct collet_gpu_span span = { .sources = sources,
+		.results = &result,
+		.source_count = hierarchical->size,
+		.result_count = 1,
+		.count = bytes / sizeof(float) };
+	(void)host;
+	for (uint32_t r = 0; r < hierarchical->size; r++)
+		sources[r] = hierarchical->ranks[r].send + offset / sizeof(float) * hierarchical->element_bytes;
+	return collet_gpu_wide_sums_launch(hierarchical->kernels, hierarchical->reduction.dtype,
+		hierarchical->shape.size, &span, queue->stream);
+}
+
+/* Rounds the results beside the block: other hosts may still get these sums. */
+static collet_status copy_out_wide(
+	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
+{
+	struct gpu_hierarchical *hierarchical = context;
+	const uint64_t first = offset / sizeof(float), count = bytes / sizeof(float);
+	char *narrow = hierarchical->narrow_host + first * hierarchical->element_bytes;
+	collet_wide_sums_narrow(&hierarchical->request->wide, narrow, (const float *)(const void *)host, count);
+	hierarchical->request->state->roundings += count;
+	return hierarchical->copy_out_narrow(context, queue, narrow, first * hierarchical->element_bytes,
+		count * hierarchical->element_bytes);
+}
+
 static collet_status copy_out_root(
 	void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes)
 {
@@ -187,6 +221,7 @@ static void stop(void *context)
 		return;
 	hierarchical->request->program = hierarchical->planned_program;
 	hierarchical->request->prescales = hierarchical->prescales;
+	hierarchical->request->wide.is_used = hierarchical->is_wide;
 	hierarchical->request = NULL;
 }
 
@@ -205,6 +240,7 @@ static void redirect_request(struct gpu_hierarchical *hierarchical, struct colle
 	hierarchical->prescales = request->prescales;
 	request->program = collet_program_inter_host((enum collet_collective)request->call.collective);
 	request->prescales = false;
+	request->wide.is_used = false; /* the hooks widen and round */
 	request->input = request->result = host;
 	for (uint32_t i = 0; i < request->task_count; i++)
 		if (state->tasks[i]->first_request == request)
@@ -229,7 +265,8 @@ static struct gpu_hierarchical *create(const struct collet_request *request, con
 		.reduction = { .dtype = (collet_dtype)request->call.dtype,
 			.op = (collet_op)request->call.op,
 			.average_of = 1 },
-		.element_bytes = request->element_bytes,
+		.element_bytes = collet_dtype_bytes((collet_dtype)request->call.dtype),
+		.is_wide = request->wide.is_used,
 		.scales = request->prescales,
 		.shape = request->shape,
 		.size = local->size,
@@ -274,6 +311,20 @@ static struct collet_copy_hooks hooks_of(struct gpu_hierarchical *hierarchical, 
 	}
 }
 
+/* The sums of an average of narrow floats pass through the block as f32. */
+static struct collet_copy_hooks wide_hooks_of(
+	struct gpu_hierarchical *hierarchical, enum collet_collective collective, size_t bytes)
+{
+	struct collet_copy_hooks hooks = hooks_of(hierarchical, collective);
+	if (!hierarchical->is_wide)
+		return hooks;
+	hierarchical->copy_out_narrow = hooks.copy_out;
+	hooks.copy_in = copy_in_wide;
+	hooks.copy_out = copy_out_wide;
+	hooks.spare_bytes = bytes;
+	return hooks;
+}
+
 /* Finds the address of the staging memory for kernels that write to it. */
 static collet_status find_device_address(struct gpu_hierarchical *hierarchical,
 	const struct collet_copy_stream *copy_stream, const struct collet_gpu_staging *staging)
@@ -303,13 +354,15 @@ collet_status collet_gpu_hierarchical_start(struct collet_request *request, cons
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s", why);
 	}
 	/* The larger of the two buffers has room for all data between hosts. */
-	const size_t bytes = own->send_bytes > own->recv_bytes ? own->send_bytes : own->recv_bytes;
-	const struct collet_copy_hooks hooks = hooks_of(hierarchical, collective);
+	const size_t most = own->send_bytes > own->recv_bytes ? own->send_bytes : own->recv_bytes;
+	const size_t bytes = hierarchical->is_wide ? most / hierarchical->element_bytes * sizeof(float) : most;
+	const struct collet_copy_hooks hooks = wide_hooks_of(hierarchical, collective, most);
 	collet_status status = collet_gpu_staging_begin_hooks(
 		hierarchical->context, local->copy_stream, buffers, bytes, &hooks, &host, &staging);
 	if (status != COLLET_OK)
 		return status;
-	if (hooks.copy_in == copy_in_sum)
+	hierarchical->narrow_host = host + bytes;
+	if (hooks.copy_in == copy_in_sum || hooks.copy_in == copy_in_wide)
 		status = find_device_address(hierarchical, local->copy_stream, staging);
 	if (status != COLLET_OK) {
 		collet_gpu_staging_free(staging);

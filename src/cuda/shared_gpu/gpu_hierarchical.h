@@ -3,6 +3,8 @@
  * the GPU copy what it receives to them. All three are pipelined by segments. The other ranks have the same GPU, or
  * GPUs that it can access.
  *
+ * Averages of narrow floats pass between hosts as sums of f32 (engine/wide_sums.h), added along that tree.
+ *
  * An all-reduce combines along the program's tree over hosts, so the result is bit-equal to the one in host memory. A
  * reduce and a reduce-scatter combine a host's ranks in one pass, with rounding, and then the hosts; in host memory
  * both are one pass. */

@@ -10,6 +10,12 @@ struct gpu_hierarchical {
 	struct collet_request *request; /* while its program is the part between hosts; otherwise NULL */
 	const struct collet_program *planned_program;
 	bool prescales; /* prescales of the planned request */
+	/* An average of narrow floats: between hosts, and in the block, sums are f32. narrow_host has room for results
+	 * of the dtype. */
+	bool is_wide;
+	char *narrow_host;
+	collet_status (*copy_out_narrow)(
+		void *context, struct collet_copy_queue *queue, const char *host, size_t offset, size_t bytes);
 	void *shared_call; /* the leader's call; NULL once it was told that this part is complete */
 	const struct collet_kernel_set *kernels;
 	struct collet_gpu_reduction reduction;

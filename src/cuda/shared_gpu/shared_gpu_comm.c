@@ -39,11 +39,13 @@ collet_status collet_request_use_staging(struct collet_request *request, const s
 	struct collet_comm *comm = comm_of(request);
 	const struct collet_partition *result = &request->shape.result;
 	struct collet_user_buffer buffers[COLLET_USER_BUFFERS];
+	const enum collet_gpu_staging_kind kind =
+		request->wide.is_used ? COLLET_GPU_STAGING_AVERAGE : COLLET_GPU_STAGING_COLLECTIVE;
 	struct collet_gpu_staging *staging;
 	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
 		buffers[s] = (struct collet_user_buffer){ given->buffer[s].first, given->buffer[s].bytes };
 	collet_status status = collet_gpu_staging_begin(
-		comm->context, given->function, buffers, COLLET_GPU_STAGING_COLLECTIVE, &staging);
+		comm->context, given->function, buffers, kind, &staging);
 	if (status == COLLET_OK && staging && request->call.is_vector && result->counts)
 		status = collet_gpu_staging_set_blocks(
 			staging, request->element_bytes, comm->state.size, result->counts, result->displacements);

@@ -246,7 +246,8 @@ collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, str
 	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging)
 {
 	struct collet_gpu_staging *made = calloc(1, sizeof(*made));
-	collet_status status = made ? collet_pinned_acquire(&context->gpu->pinned, copy_stream, bytes, &made->blocks[0])
+	collet_status status = made ? collet_pinned_acquire(&context->gpu->pinned, copy_stream,
+					      bytes + hooks->spare_bytes, &made->blocks[0])
 				    : collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
 	if (status != COLLET_OK) {
 		free(made);

@@ -17,6 +17,8 @@ enum collet_gpu_staging_kind {
 	/* A collective that does not reduce. Started likewise. Buffers that transports have registered need no host
 	 * memory. */
 	COLLET_GPU_STAGING_GPUDIRECT,
+	/* An average of narrow floats: copied whole, since its program may run on widened copies (wide_sums.h). */
+	COLLET_GPU_STAGING_AVERAGE,
 	/* A message. Its request is started with collet_gpu_staging_bounce(). */
 	COLLET_GPU_STAGING_MESSAGE,
 	/* A message with a rank of this host that has a GPU (cuda/peer_gpus/ipc_get.h): likewise. */

@@ -245,7 +245,8 @@ bool collet_staging_is_large(const struct collet_staging_transfer *transfer)
 
 static bool supports(const struct collet_staging_transfer *transfer)
 {
-	return !collet_staging_is_message(transfer) && collet_staging_is_large(transfer);
+	return !collet_staging_is_message(transfer) && transfer->kind != COLLET_GPU_STAGING_AVERAGE &&
+	       collet_staging_is_large(transfer);
 }
 
 const struct collet_staging_method collet_pipelined_staging = {

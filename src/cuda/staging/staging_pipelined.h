@@ -16,6 +16,7 @@ bool collet_staging_is_large(const struct collet_staging_transfer *transfer);
 struct collet_copy_hooks {
 	void *context;
 	bool has_input, has_output;
+	size_t spare_bytes; /* host memory behind the block, for the hooks themselves */
 	collet_status (*copy_in)(
 		void *context, struct collet_copy_queue *queue, char *host, size_t offset, size_t bytes);
 	collet_status (*copy_out)(

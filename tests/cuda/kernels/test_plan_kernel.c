@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "core/types.h"
 #include "ranks.h"
 #include "sample.h"
 #include "kernels/kernel_ranks.h"
@@ -126,7 +127,8 @@ static uint64_t test_seed(void)
 	return 1 + (text ? strtoull(text, NULL, 10) & 0xffffffff : 0);
 }
 
-/* Chooses the nth of the types and operations that round, wrap and scale. */
+/* Chooses the nth of the types and operations that round, wrap and scale. By programs that send
+ * partial sums, averages of narrow floats are sums of f32 for this kernel (device_comm_wide.c). */
 static void choose_type(struct row *row, uint64_t n)
 {
 	static const struct {
@@ -141,6 +143,8 @@ static void choose_type(struct row *row, uint64_t n)
 		row->program->collective == COLLET_REDUCE || row->program->collective == COLLET_REDUCE_SCATTER;
 	row->dtype = types[n % 8].dtype;
 	row->op = reduces ? types[n % 8].op : COLLET_SUM;
+	if (collet_op_averages_narrow(row->op, row->dtype) && !row->program->reduces_once)
+		row->dtype = COLLET_F32;
 }
 
 /* Returns false if there are no more rows. */
