@@ -12,8 +12,10 @@
  *   Errors     are statuses, which collet_last_error() explains. Some end the communicator on every rank: see
  *              collet_status. After any error the contents of recv are undefined.
  *   Deadlines  bound every wait: see collet_options.timeout_ns, collet_how.timeout_ns, COLLET_NO_TIMEOUT.
- *   Threads    A communicator serves one thread at a time; a second one gets COLLET_ERR_BUSY. Different communicators
- *              may be used by different threads at once. "Any thread" marks functions without this rule.
+ *   Threads    A communicator serves one thread at a time; a second one gets COLLET_ERR_BUSY, or its turn if
+ *              collet_options.thread_multiple is set. Turns come in the order of the calls. A call that waits for
+ *              peers lets others start, as with MPI_THREAD_MULTIPLE. Different communicators may be used by different
+ *              threads at once. "Any thread" marks functions without this rule.
  *   Order      All ranks start a communicator's collectives in the same order, with the same collective, count, dtype,
  *              op and root. Otherwise every rank gets COLLET_ERR_MISMATCH.
  *   Results    are bitwise the same on every rank. The same inputs, world size, algorithm and count give the same bits
@@ -218,7 +220,9 @@ typedef struct collet_options {
 	/* 1: a thread of the library advances requests that nobody waits for; -1: no such thread; 0:
 	 * COLLET_PROGRESS_THREAD, default off. */
 	int progress_thread;
-	uint8_t reserved1[4];
+	/* 1: several threads may use a communicator at a time, and their calls take turns; -1: a second thread gets
+	 * COLLET_ERR_BUSY; 0: COLLET_THREAD_MULTIPLE, default off. */
+	int thread_multiple;
 	uint64_t reserved[8];         /* must be zero */
 } collet_options;
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/on_end.h"
+#include "api/turns.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/status.h"
@@ -215,7 +216,10 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 {
 	const struct collet_plan_key key = collet_call_plan_key(call, how);
 	struct collet_request *request;
-	collet_status status = collet_request_acquire(&comm->state, &key, &request);
+	/* Another thread may have torn it down since this one entered; a request that starts now would never end. */
+	collet_status status = comm->state.torn_down ? collet_comm_ended(comm) : COLLET_OK;
+	if (status == COLLET_OK)
+		status = collet_request_acquire(&comm->state, &key, &request);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_call_plan(comm, call, how, &key, request);
@@ -262,8 +266,17 @@ static void block(struct collet_request *request)
 {
 	const struct collet_comm_state *outer = collet_blocking_comm;
 	collet_blocking_comm = request->state;
+	if (request->state->turns)
+		collet_turns_pause(request->state->turns);
 	collet_engine_wait_locked(request->state->engine, has_ended, request);
 	collet_blocking_comm = outer;
+}
+
+/* Takes the turn that block() has given. Not under lock, as whoever has the turn may need that. */
+static void end_block(struct collet_comm_state *state)
+{
+	if (state->turns)
+		collet_turns_resume(state->turns);
 }
 
 collet_status collet_call_wait_or_return(struct collet_request *request, const collet_how *how)
@@ -273,9 +286,14 @@ collet_status collet_call_wait_or_return(struct collet_request *request, const c
 		collet_engine_unlock_handoff(request->state->engine);
 		return COLLET_OK;
 	}
-	if (request->status == COLLET_PENDING)
+	struct collet_comm_state *state = request->state;
+	const bool blocks = request->status == COLLET_PENDING;
+	if (blocks)
 		block(request);
-	return complete_and_unlock(&request, false);
+	const collet_status status = complete_and_unlock(&request, false);
+	if (blocks)
+		end_block(state);
+	return status;
 }
 
 collet_status collet_call_run(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
@@ -338,12 +356,15 @@ bool collet_call_run_cached(collet_comm *comm, const struct collet_cached_call *
 	}
 	take_planned(state, list, send, recv, state->timeout_ns);
 	start_fast_path(comm, request, true);
-	if (request->status == COLLET_PENDING) {
+	const bool blocks = request->status == COLLET_PENDING;
+	if (blocks) {
 		collet_engine_upgrade_lock(engine, &is_biased);
 		block(request);
 	}
 	*status = complete(request);
 	collet_engine_unlock_biased(engine, is_biased);
+	if (blocks)
+		end_block(state);
 	return true;
 }
 

@@ -7,6 +7,7 @@
 #include "api/comm.h"
 #include "api/offload.h"
 #include "api/on_end.h"
+#include "api/turns.h"
 #include "core/status.h"
 #include "engine/comm_state.h"
 #include "engine/connection_manager.h"
@@ -75,6 +76,7 @@ static void fill_table(struct collet_comm *comm)
 
 static void free_comm(struct collet_comm *comm)
 {
+	collet_turns_destroy(comm->state.turns, collet_context_forked(comm->context));
 	collet_comm_state_deinit(&comm->state);
 	collet_layouts_deinit(comm);
 	free(comm->world_ranks);
@@ -123,6 +125,8 @@ collet_status collet_comm_make(
 	comm->state.timeout_ns = context->launch.timeout_ns;
 	atomic_init(&comm->busy, false);
 	collet_status status = collet_comm_state_init(&comm->state);
+	if (status == COLLET_OK && context->thread_multiple)
+		status = collet_turns_create(&comm->state.turns);
 	if (status == COLLET_OK)
 		status = collet_layouts_find(comm);
 	if (status != COLLET_OK) {
@@ -194,6 +198,15 @@ collet_status collet_refuse_stream(const collet_comm *comm, const char *function
 	return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: %s", function, comm->context->no_gpu_reason);
 }
 
+/* Waits for the calling thread's turn. A thread other than the biased one revokes the bias when it registers. */
+static void enter_by_turn(const struct collet_comm *comm)
+{
+	struct collet_engine *engine = comm->state.engine;
+	if (!collet_engine_knows_thread(engine))
+		collet_engine_register_thread(engine);
+	collet_turns_enter(comm->state.turns);
+}
+
 /* Returns false if another thread is inside. A thread other than the biased one revokes the bias when it registers, and
  * so sees all that the biased thread has done under it. */
 static bool try_enter(struct collet_comm *comm)
@@ -230,11 +243,17 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 	if (ended != COLLET_OK)
 		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
 			(unsigned long long)collet_recorder_count(&comm->state.recorder), comm->state.error_text);
+	if (comm->state.turns) {
+		enter_by_turn(comm);
+		return COLLET_OK;
+	}
 	if (try_enter(comm))
 		return COLLET_OK;
 	if (collet_blocking_comm != &comm->state)
 		return collet_fail(COLLET_ERR_BUSY,
-			"%s: another thread is inside this communicator; split one off for each thread", function);
+			"%s: another thread is inside this communicator; split one off for each thread, or set "
+			"COLLET_THREAD_MULTIPLE=1",
+			function);
 	/* on_end() calls, and this thread is inside itself. */
 	comm->nested_calls++;
 	return COLLET_OK;
@@ -242,6 +261,10 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 
 void collet_comm_leave(collet_comm *comm)
 {
+	if (comm->state.turns) {
+		collet_turns_leave(comm->state.turns);
+		return;
+	}
 	if (comm->nested_calls) {
 		comm->nested_calls--;
 		return;
@@ -332,6 +355,19 @@ void collet_comm_abort(collet_comm *comm)
 	collet_comm_state_end(&comm->state, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
 }
 
+/* Has threads that are inside return, by an abort. */
+static void wait_until_unused(struct collet_comm *comm)
+{
+	struct collet_turns *turns = comm->state.turns;
+	if (turns ? !collet_turns_are_used(turns) : try_enter(comm))
+		return;
+	collet_comm_abort(comm);
+	if (turns)
+		collet_turns_drain(turns);
+	while (!turns && !try_enter(comm))
+		sched_yield();
+}
+
 collet_status collet_comm_destroy(collet_comm **comm)
 {
 	if (!comm || !*comm)
@@ -346,11 +382,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		if (closing->gpu)
 			collet_offload->comm_atfork_child(closing);
 	} else {
-		if (!try_enter(closing)) {
-			collet_comm_abort(closing); /* wakes the thread that is inside */
-			while (!try_enter(closing))
-				sched_yield();
-		}
+		wait_until_unused(closing);
 		if (closing->gpu)
 			collet_offload->comm_drain(closing);
 		tear_down(closing);

@@ -178,13 +178,14 @@ static collet_status start_control(struct collet_context *context)
 	return collet_control_create(&engine->control, &config);
 }
 
-static bool wants_progress_thread(const collet_options *options, collet_status *status)
+/* Reads an option that is 1, -1 or 0, which means the variable, which is off by default. */
+static collet_status read_switch(int option, const char *variable, bool *wanted)
 {
-	bool wanted = false;
-	*status = collet_env_bool("COLLET_PROGRESS_THREAD", &wanted);
-	if (options && options->progress_thread)
-		wanted = options->progress_thread > 0;
-	return wanted;
+	*wanted = false;
+	const collet_status status = collet_env_bool(variable, wanted);
+	if (option)
+		*wanted = option > 0;
+	return status;
 }
 
 /* FNV-1a. */
@@ -239,7 +240,11 @@ static collet_status read_local(struct collet_context *context, const collet_opt
 	if (status == COLLET_OK)
 		status = read_settings(context, options);
 	if (status == COLLET_OK)
-		*progress_thread = wants_progress_thread(options, &status);
+		status = read_switch(
+			options ? options->progress_thread : 0, "COLLET_PROGRESS_THREAD", progress_thread);
+	if (status == COLLET_OK)
+		status = read_switch(options ? options->thread_multiple : 0, "COLLET_THREAD_MULTIPLE",
+			&context->thread_multiple);
 	if (status == COLLET_OK)
 		status = collet_peer_info_fill_host(&context->peer_info);
 	return status;

@@ -54,6 +54,7 @@ struct collet_context {
 	struct collet_context *next_leaked;
 	const unsigned char *fork_mark; /* 1, on a page that a fork wipes; 0 in a forked child */
 	bool deterministic;
+	bool thread_multiple;
 	enum collet_isa isa;
 	char transport[64], algorithm[256];
 	const struct collet_program *forced[COLLET_COLLECTIVE_COUNT];

@@ -120,11 +120,16 @@ static collet_status run_and_unlock(collet_comm *comm, const struct collet_p2p_o
 	collet_dtype dtype, const collet_how *how, struct collet_gpu_staging *staging)
 {
 	struct collet_engine *engine = comm->state.engine;
-	struct collet_request *request =
-		collet_p2p_ops_start(comm, ops, count, dtype, collet_call_timeout(comm, how));
-	if (!request) {
+	struct collet_request *request = NULL;
+	/* As in collet_call_prepare(). */
+	collet_status status = comm->state.torn_down ? collet_comm_ended(comm) : COLLET_OK;
+	if (status == COLLET_OK) {
+		request = collet_p2p_ops_start(comm, ops, count, dtype, collet_call_timeout(comm, how));
+		status = request ? COLLET_OK : COLLET_ERR_MEMORY;
+	}
+	if (status != COLLET_OK) {
 		collet_engine_unlock(engine);
-		return staging ? collet_offload->staging_end(staging, COLLET_ERR_MEMORY) : COLLET_ERR_MEMORY;
+		return staging ? collet_offload->staging_end(staging, status) : status;
 	}
 	request->staging = staging;
 	return collet_call_wait_or_return(request, how);

@@ -30,6 +30,7 @@ const char *const collet_variables[] = {
 	"COLLET_SECRET_FILE",
 	"COLLET_SHM_CMA",
 	"COLLET_STORE",
+	"COLLET_THREAD_MULTIPLE",
 	"COLLET_TIMEOUT",
 	"COLLET_TRACE",
 	"COLLET_TRANSPORT",

@@ -113,6 +113,9 @@ void collet_comm_state_tear_down(struct collet_comm_state *state)
 	if (state->torn_down)
 		return;
 	state->torn_down = true;
+	/* No earlier call is repeated without the checks that find the end. */
+	for (struct collet_request *request = state->all_requests; request; request = request->next_allocated)
+		request->plan_key.algorithm = 0;
 	if (state->internal)
 		end_internal(state->internal, state);
 	/* Closes endpoints first. Afterwards no peer and no transport reads or writes a buffer of this rank. */

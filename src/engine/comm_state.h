@@ -20,6 +20,7 @@ struct collet_peer_queue;
 struct collet_progress_hook;
 struct collet_request;
 struct collet_task;
+struct collet_turns;
 
 enum { COLLET_SCRATCH_BYTES = 8 << 20 }; /* address space; only used pages take memory */
 
@@ -55,6 +56,7 @@ struct collet_comm_state {
 	struct collet_request *fast_path_queued; /* the first of them that has not begun; NULL: all have */
 	struct collet_request *fast_path_last, *fast_path_newest; /* if the first has a next: last, last begun */
 	int64_t timeout_ns;
+	struct collet_turns *turns;          /* of threads that make calls: see api/turns.h; NULL: one at a time */
 	struct collet_recorder recorder;     /* any thread may read it */
 	uint64_t roundings;
 	_Atomic int end_status;              /* COLLET_OK, or the status that ended it (release, after the sentence) */

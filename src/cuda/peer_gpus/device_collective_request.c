@@ -112,13 +112,7 @@ collet_status devcoll_run_request(struct collet_device_collectives *devcolls, st
 	devcoll_begin(devcolls, request, devcoll->sequence);
 	if (devcolls->co_resident)
 		(void)launch_waiting(devcolls, false);
-	if (!collet_how_blocks(how)) {
-		collet_request_use_how(request, how);
-		collet_engine_unlock_handoff(engine);
-		return COLLET_OK;
-	}
-	collet_engine_unlock(engine);
-	return collet_call_wait(&request);
+	return collet_call_wait_or_return(request, how);
 }
 
 /* ---- Completion ---- */
