@@ -417,16 +417,16 @@ static void a_call_behind_one_that_never_comes_times_out(void **state)
 static void destroy_early(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = { 0 };
+	struct buffer buffer = { 0 }, held = { 0 }; /* streams are not ordered any more when the communicator ends */
 	pthread_t opener;
-	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &held, COUNT, 1))
 		return;
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "together");
 	gpu_synchronize(&gpu, 0);
 	if (rank->rank == 0) {
 		gpu_hold(&gpu, 1, 0);
 		rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "alone");
-		rank_ok(rank, gpu_allreduce(&gpu, 1, &buffer), "held up");
+		rank_ok(rank, gpu_allreduce(&gpu, 1, &held), "held up");
 		rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "behind it");
 	}
 	rank_post(rank, 0);
@@ -438,6 +438,7 @@ static void destroy_early(struct rank *rank)
 	pthread_join(opener, NULL);
 	gpu_synchronize(&gpu, 0);
 	gpu_synchronize(&gpu, 1);
+	buffer_free(&held);
 	buffer_free(&buffer);
 	gpu_end(&gpu);
 }
