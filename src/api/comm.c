@@ -359,12 +359,16 @@ void collet_comm_abort(collet_comm *comm)
 static void wait_until_unused(struct collet_comm *comm)
 {
 	struct collet_turns *turns = comm->state.turns;
-	if (turns ? !collet_turns_are_used(turns) : try_enter(comm))
+	if (turns) {
+		if (collet_turns_are_used(turns))
+			collet_comm_abort(comm);
+		collet_turns_drain(turns);
+		return;
+	}
+	if (try_enter(comm))
 		return;
 	collet_comm_abort(comm);
-	if (turns)
-		collet_turns_drain(turns);
-	while (!turns && !try_enter(comm))
+	while (!try_enter(comm))
 		sched_yield();
 }
 
