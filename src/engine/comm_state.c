@@ -21,6 +21,7 @@ collet_status collet_comm_state_init(struct collet_comm_state *state)
 	if (status != COLLET_OK)
 		return status;
 	collet_pending_init(&state->pending);
+	state->wide_end = &state->wide_requests;
 	atomic_init(&state->end_status, COLLET_OK);
 	/* Reserves address space, like a task's staging. */
 	void *scratch = mmap(NULL, COLLET_SCRATCH_BYTES, PROT_READ | PROT_WRITE,

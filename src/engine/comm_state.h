@@ -42,7 +42,7 @@ struct collet_comm_state {
 	char *wide_memory;
 	size_t wide_bytes;
 	bool wide_is_mapped;
-	struct collet_request *wide_requests;
+	struct collet_request *wide_requests, **wide_end;
 	/* Pooled for later calls, those with a plan by its slot: see plan_key.h. */
 	struct collet_request *free_requests[COLLET_PLAN_SLOTS + 1];
 	struct collet_request *all_requests;

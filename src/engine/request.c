@@ -147,7 +147,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 	request->status = status;
 	struct collet_engine *engine = request->state->engine;
 	engine->ended_count++;
-	if (request->state->wide_requests)
+	if (request->wide.previous)
 		collet_wide_sums_release(request);
 	struct collet_comm_state *state = request->state;
 	const uint64_t ticks = request->is_p2p ? 0 : request->poll_ticks ? request->poll_ticks : collet_ticks();

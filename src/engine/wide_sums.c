@@ -140,11 +140,11 @@ static void begin_slice(struct collet_request *request)
 
 void collet_wide_sums_queue(struct collet_request *request)
 {
-	struct collet_request **end = &request->state->wide_requests;
-	while (*end)
-		end = &(*end)->wide.next;
+	struct collet_comm_state *state = request->state;
 	request->wide.next = NULL;
-	*end = request;
+	request->wide.previous = state->wide_end;
+	*state->wide_end = request;
+	state->wide_end = &request->wide.next;
 }
 
 bool collet_wide_sums_begin(struct collet_request *request)
@@ -193,12 +193,12 @@ bool collet_wide_sums_end_slice(struct collet_request *request)
 void collet_wide_sums_release(struct collet_request *request)
 {
 	struct collet_wide_sums *wide = &request->wide;
-	struct collet_request **link = &request->state->wide_requests;
-	while (*link && *link != request)
-		link = &(*link)->wide.next;
-	if (!*link)
-		return;
-	*link = wide->next;
+	*wide->previous = wide->next;
+	if (wide->next)
+		wide->next->wide.previous = wide->previous;
+	else
+		request->state->wide_end = wide->previous;
+	wide->previous = NULL;
 	if (wide->memory)
 		set_count(&request->shape, wide->count);
 	wide->memory = NULL;

@@ -26,7 +26,7 @@ struct collet_request;
 
 struct collet_wide_sums {
 	bool is_used;
-	struct collet_request *next; /* that uses the memory after it */
+	struct collet_request *next, **previous; /* in comm_state.wide_requests; previous NULL: not there */
 	char *memory;                /* INPUT of the slice; NULL: the request has not begun, or has ended */
 	char *result;                /* RESULT of the slice, inside memory */
 	uint64_t slice_count;        /* elements of a slice: of each block if there are blocks */
@@ -50,7 +50,7 @@ bool collet_wide_sums_has_more(const struct collet_request *request);
 bool collet_wide_sums_end_slice(struct collet_request *request);
 /* Divides finished sums and rounds them to the narrow type. */
 void collet_wide_sums_narrow(const struct collet_wide_sums *wide, char *to, const float *from, uint64_t count);
-/* Lets the next request use the memory. Does nothing to a request that is not queued. */
+/* Lets the next request use the memory, when a queued one ends. */
 void collet_wide_sums_release(struct collet_request *request);
 /* Frees a communicator's memory. */
 void collet_wide_sums_free(struct collet_comm_state *state);
