@@ -1,6 +1,4 @@
-/* Tests how.on_end, and the ways to make progress that clients with an event loop need: collet_progress(), the
- * descriptor, collet_request_wait_for(). */
-#include <poll.h>
+/* Tests how.on_end: which calls it is told of, when, by whom, and what it may do. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,79 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "ranks.h"
 #include "sample.h"
+#include "told_sums.h"
 
 enum {
 	SMALL = 10,
 	LARGE = 300000,              /* floats: more than any ring or socket buffers */
-	LENGTH = 100,                /* of a chain */
-	POLL_MS = 20000              /* much longer than any of these calls takes */
+	LENGTH = 100                 /* of a chain */
 };
-
-/* A sum, and what its on_end() was told. */
-struct sum {
-	struct rank *rank;
-	float *values;
-	uint64_t count;
-	collet_request *request;
-	atomic_uint told;            /* how often */
-	collet_status status;
-	const struct sum *alone;     /* no on_end() of these runs now, if its inside is 0 */
-	atomic_uint inside;
-};
-
-static void note(void *context, collet_status status)
-{
-	struct sum *sum = context;
-	struct rank *rank = sum->rank;
-	const float right = (float)(rank->size * (rank->size + 1)) / 2;
-	sum->status = status;
-	for (uint64_t i = 0; i < sum->count && status == COLLET_OK; i++)
-		rank_check(rank, sum->values[i] == right, "element %llu is %g when its end is told",
-			(unsigned long long)i, (double)sum->values[i]);
-	atomic_fetch_add(&sum->told, 1);
-}
-
-static bool make(struct rank *rank, struct sum *sum, uint64_t count)
-{
-	*sum = (struct sum){ .rank = rank, .count = count, .values = malloc(count * sizeof(float)) };
-	if (!rank_check(rank, sum->values != NULL, "no memory"))
-		return false;
-	for (uint64_t i = 0; i < count; i++)
-		sum->values[i] = (float)(rank->rank + 1);
-	return true;
-}
-
-static collet_status start(collet_comm *comm, struct sum *sum, bool is_owned)
-{
-	const collet_how how = { .on_end = note, .on_end_context = sum, .request = is_owned ? &sum->request : NULL };
-	return collet_allreduce(comm, sum->values, sum->values, sum->count, COLLET_F32, COLLET_SUM, &how);
-}
-
-static bool was_told_once(struct rank *rank, struct sum *sum, collet_status status)
-{
-	const bool once = rank_check(rank, atomic_load(&sum->told) == 1, "its end was told %u times",
-		atomic_load(&sum->told));
-	return once && rank_check(rank, sum->status == status, "%s was told, not %s", collet_status_name(sum->status),
-			       collet_status_name(status));
-}
 
 /* ---- Being told ---- */
-
-/* Ways to make progress until a sum's on_end() was called. */
-static bool by_progress(struct rank *rank, struct sum *sum)
-{
-	while (!atomic_load(&sum->told))
-		if (!rank_ok(rank, collet_progress(rank->comm, COLLET_NO_TIMEOUT), "progress"))
-			return false;
-	return true;
-}
 
 static bool by_rounds(struct rank *rank, struct sum *sum)
 {
@@ -112,30 +51,7 @@ static bool by_another_request(struct rank *rank, struct sum *sum)
 	collet_request *request = NULL;
 	const collet_how how = { .request = &request };
 	return rank_ok(rank, collet_barrier(rank->comm, &how), "a barrier") &&
-	       rank_ok(rank, collet_request_wait(&request), "a barrier's wait") && by_progress(rank, sum);
-}
-
-static bool by_the_descriptor(struct rank *rank, struct sum *sum)
-{
-	struct pollfd polled = { .events = POLLIN };
-	if (!rank_ok(rank, collet_comm_descriptor(rank->comm, &polled.fd), "the descriptor"))
-		return false;
-	while (!atomic_load(&sum->told)) {
-		const collet_status status = collet_progress(rank->comm, 0);
-		if (status == COLLET_PENDING ? !rank_check(rank, poll(&polled, 1, POLL_MS) == 1, "not readable")
-					     : !rank_ok(rank, status, "a round"))
-			return false;
-	}
-	return true;
-}
-
-static bool by_the_progress_thread(struct rank *rank, struct sum *sum)
-{
-	const struct timespec moment = { .tv_nsec = 100 * 1000 };
-	for (int64_t left_ms = POLL_MS; !atomic_load(&sum->told) && left_ms > 0; left_ms--)
-		for (int i = 0; i < 10; i++)
-			nanosleep(&moment, NULL);
-	return true;
+	       rank_ok(rank, collet_request_wait(&request), "a barrier's wait") && sum_progress(rank, sum);
 }
 
 struct way {
@@ -151,13 +67,14 @@ static void be_told(struct rank *rank)
 	for (size_t i = 0; i < 4; i++) {
 		struct sum sum;
 		rank_doing(rank, "a sum of %llu, %s", (unsigned long long)counts[i], way->name);
-		if (!make(rank, &sum, counts[i]) || !rank_ok(rank, start(rank->comm, &sum, way->is_owned), "start") ||
-			!way->make_progress(rank, &sum) || !was_told_once(rank, &sum, COLLET_OK))
+		if (!sum_make(rank, &sum, counts[i]) ||
+			!rank_ok(rank, sum_start(rank->comm, &sum, way->is_owned), "start") ||
+			!way->make_progress(rank, &sum) || !sum_was_told_once(rank, &sum, COLLET_OK))
 			return;
 		rank_check(rank, way->is_owned == (sum.request != NULL), "the request is not whose it should be");
 		if (sum.request)
 			rank_ok(rank, collet_request_wait(&sum.request), "the wait afterwards");
-		was_told_once(rank, &sum, COLLET_OK);
+		sum_was_told_once(rank, &sum, COLLET_OK);
 		free(sum.values);
 	}
 }
@@ -165,16 +82,16 @@ static void be_told(struct rank *rank)
 static void the_end_is_told_once(void **state)
 {
 	static const struct way ways[] = {
-		{ "by progress", by_progress, false, false },
-		{ "by progress, of a request", by_progress, false, true },
+		{ "by progress", sum_progress, false, false },
+		{ "by progress, of a request", sum_progress, false, true },
 		{ "by rounds", by_rounds, false, false },
 		{ "by a blocking call", by_a_blocking_call, false, false },
 		{ "by another request", by_another_request, false, true },
-		{ "by the descriptor", by_the_descriptor, false, false },
-		{ "by the progress thread", by_the_progress_thread, true, false },
-		{ "by the progress thread, of a request", by_the_progress_thread, true, true },
-		{ "by progress beside the thread", by_progress, true, false },
-		{ "by the descriptor beside the thread", by_the_descriptor, true, false },
+		{ "by the descriptor", sum_poll, false, false },
+		{ "by the progress thread", sum_await, true, false },
+		{ "by the progress thread, of a request", sum_await, true, true },
+		{ "by progress beside the thread", sum_progress, true, false },
+		{ "by the descriptor beside the thread", sum_poll, true, false },
 	};
 	enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 	for (size_t i = 0; i < WAYS; i++)
@@ -189,8 +106,8 @@ static void wait_for_told_requests(struct rank *rank)
 	for (uint32_t i = 0; i < LENGTH; i++) {
 		struct sum sum;
 		size_t index;
-		if (!make(rank, &sum, i % 2 ? SMALL : LARGE / 10) ||
-			!rank_ok(rank, start(rank->comm, &sum, true), "start"))
+		if (!sum_make(rank, &sum, i % 2 ? SMALL : LARGE / 10) ||
+			!rank_ok(rank, sum_start(rank->comm, &sum, true), "start"))
 			return;
 		collet_status status = COLLET_OK;
 		switch (i % 4) {
@@ -201,7 +118,7 @@ static void wait_for_told_requests(struct rank *rank)
 			while ((status = collet_request_test(&sum.request)) == COLLET_PENDING)
 				;
 		}
-		const bool right = rank_ok(rank, status, "wait") && was_told_once(rank, &sum, COLLET_OK);
+		const bool right = rank_ok(rank, status, "wait") && sum_was_told_once(rank, &sum, COLLET_OK);
 		free(sum.values);
 		if (!right)
 			return;
@@ -221,19 +138,20 @@ static void tell_of_messages(struct rank *rank)
 	struct sum sent = { .rank = rank }, received = { .rank = rank };
 	float out[SMALL] = { 3 }, in[SMALL] = { 0 };
 	const uint32_t next = (rank->rank + 1) % rank->size, last = (rank->rank + rank->size - 1) % rank->size;
-	collet_how how = { .on_end = note, .on_end_context = &received };
+	collet_how how = { .on_end = sum_note, .on_end_context = &received };
 	if (!rank_ok(rank, collet_recv(rank->comm, in, SMALL, COLLET_F32, last, 1, NULL, &how), "recv"))
 		return;
 	how.on_end_context = &sent;
 	if (!rank_ok(rank, collet_send(rank->comm, out, SMALL, COLLET_F32, next, 1, &how), "send") ||
-		!by_progress(rank, &received) || !by_progress(rank, &sent) || !was_told_once(rank, &sent, COLLET_OK) ||
-		!was_told_once(rank, &received, COLLET_OK) || !rank_check(rank, in[0] == 3, "%g came", (double)in[0]))
+		!sum_progress(rank, &received) || !sum_progress(rank, &sent) ||
+		!sum_was_told_once(rank, &sent, COLLET_OK) || !sum_was_told_once(rank, &received, COLLET_OK) ||
+		!rank_check(rank, in[0] == 3, "%g came", (double)in[0]))
 		return;
 	struct sum both = { .rank = rank };
 	how.on_end_context = &both;
 	if (rank_ok(rank, collet_sendrecv(rank->comm, out, SMALL, next, 2, in, SMALL, last, 2, COLLET_F32, NULL, &how),
-		    "sendrecv") && by_progress(rank, &both))
-		was_told_once(rank, &both, COLLET_OK);
+		    "sendrecv") && sum_progress(rank, &both))
+		sum_was_told_once(rank, &both, COLLET_OK);
 }
 
 static void messages_are_told_of(void **state)
@@ -254,7 +172,7 @@ static void start_next(void *context, collet_status status)
 	struct chain *chain = context;
 	const uint32_t done = atomic_load(&chain->done);
 	struct sum *sum = &chain->sums[done];
-	note(sum, status);
+	sum_note(sum, status);
 	if (done + 1 < LENGTH) {
 		const collet_how how = { .on_end = start_next, .on_end_context = chain };
 		rank_ok(sum->rank,
@@ -271,7 +189,7 @@ static void run_chain(struct rank *rank)
 	if (!rank_check(rank, chain != NULL, "no memory"))
 		return;
 	for (uint32_t i = 0; i < LENGTH; i++)
-		if (!make(rank, &chain->sums[i], i % 10 == 5 ? LARGE / 10 : SMALL))
+		if (!sum_make(rank, &chain->sums[i], i % 10 == 5 ? LARGE / 10 : SMALL))
 			return;
 	const collet_how how = { .on_end = start_next, .on_end_context = chain };
 	struct sum *first = &chain->sums[0];
@@ -283,7 +201,7 @@ static void run_chain(struct rank *rank)
 		if (!rank_ok(rank, collet_progress(rank->comm, COLLET_NO_TIMEOUT), "progress"))
 			break;
 	for (uint32_t i = 0; i < LENGTH; i++) {
-		was_told_once(rank, &chain->sums[i], COLLET_OK);
+		sum_was_told_once(rank, &chain->sums[i], COLLET_OK);
 		free(chain->sums[i].values);
 	}
 	free(chain);
@@ -300,26 +218,26 @@ static void call_again(void *context, collet_status status)
 {
 	struct sum *sums = context;
 	uint32_t one = 1;
-	note(&sums[0], status);
+	sum_note(&sums[0], status);
 	rank_ok(sums->rank, collet_allreduce(sums->rank->comm, &one, &one, 1, COLLET_U32, COLLET_SUM, NULL),
 		"a blocking call by on_end()");
 	rank_check(sums->rank, one == sums->rank->size, "its result is %u", one);
-	rank_ok(sums->rank, start(sums->rank->comm, &sums[1], false), "a start by on_end()");
+	rank_ok(sums->rank, sum_start(sums->rank->comm, &sums[1], false), "a start by on_end()");
 }
 
 static void call_in_a_blocking_call(struct rank *rank)
 {
 	for (uint32_t i = 0; i < 10; i++) {
 		struct sum sums[2];
-		if (!make(rank, &sums[0], LARGE / 10) || !make(rank, &sums[1], SMALL))
+		if (!sum_make(rank, &sums[0], LARGE / 10) || !sum_make(rank, &sums[1], SMALL))
 			return;
 		const collet_how how = { .on_end = call_again, .on_end_context = sums };
 		if (!rank_ok(rank, collet_allreduce(rank->comm, sums[0].values, sums[0].values, sums[0].count,
 					   COLLET_F32, COLLET_SUM, &how), "start") ||
-			!rank_ok(rank, collet_barrier(rank->comm, NULL), "barrier") || !by_progress(rank, &sums[1]))
+			!rank_ok(rank, collet_barrier(rank->comm, NULL), "barrier") || !sum_progress(rank, &sums[1]))
 			return;
-		was_told_once(rank, &sums[0], COLLET_OK);
-		was_told_once(rank, &sums[1], COLLET_OK);
+		sum_was_told_once(rank, &sums[0], COLLET_OK);
+		sum_was_told_once(rank, &sums[1], COLLET_OK);
 		free(sums[0].values);
 		free(sums[1].values);
 	}
@@ -337,7 +255,7 @@ static void try_all(void *context, collet_status status)
 	struct rank *rank = sums->rank;
 	collet_comm *made = NULL;
 	size_t index;
-	note(&sums[0], status);
+	sum_note(&sums[0], status);
 	rank_status(rank, collet_comm_create(&made, NULL), COLLET_ERR_ARGUMENT, "create");
 	rank_check(rank, strstr(collet_last_error(), "called by how.on_end()") != NULL, "%s", collet_last_error());
 	rank_status(rank, collet_comm_split(rank->comm, 0, 0, &made), COLLET_ERR_ARGUMENT, "split");
@@ -354,15 +272,15 @@ static void try_all(void *context, collet_status status)
 static void be_refused(struct rank *rank)
 {
 	struct sum sums[2];
-	if (!make(rank, &sums[0], SMALL) || !make(rank, &sums[1], SMALL))
+	if (!sum_make(rank, &sums[0], SMALL) || !sum_make(rank, &sums[1], SMALL))
 		return;
 	const collet_how how = { .on_end = try_all, .on_end_context = sums, .request = &sums[0].request };
 	rank_ok(rank, collet_allreduce(rank->comm, sums[0].values, sums[0].values, SMALL, COLLET_F32, COLLET_SUM, &how),
 		"start");
-	if (rank_ok(rank, start(rank->comm, &sums[1], true), "start") && by_progress(rank, &sums[0]))
+	if (rank_ok(rank, sum_start(rank->comm, &sums[1], true), "start") && sum_progress(rank, &sums[0]))
 		rank_ok(rank, collet_request_wait(&sums[1].request), "wait");
-	was_told_once(rank, &sums[0], COLLET_OK);
-	was_told_once(rank, &sums[1], COLLET_OK);
+	sum_was_told_once(rank, &sums[0], COLLET_OK);
+	sum_was_told_once(rank, &sums[1], COLLET_OK);
 	free(sums[0].values);
 	free(sums[1].values);
 }
@@ -372,16 +290,18 @@ static void what_on_end_must_not_do_is_refused(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, be_refused);
 }
 
-/* Counts how many on_end() run at a time. */
+/* A sum whose on_end() must not run while another of its rank does. */
+struct lone_sum {
+	struct sum sum;
+	atomic_uint *running;        /* on_end() of the rank that run now */
+};
+
 static void run_alone(void *context, collet_status status)
 {
-	struct sum *sum = context;
-	static _Thread_local uint32_t depth;
-	atomic_uint *inside = &((struct sum *)(uintptr_t)sum->alone)->inside;
-	rank_check(sum->rank, atomic_fetch_add(inside, 1) == 0 && depth++ == 0, "two at a time");
-	note(sum, status);
-	depth--;
-	atomic_fetch_sub(inside, 1);
+	struct lone_sum *lone = context;
+	rank_check(lone->sum.rank, atomic_fetch_add(lone->running, 1) == 0, "two at a time");
+	sum_note(&lone->sum, status);
+	atomic_fetch_sub(lone->running, 1);
 }
 
 static void *wait_in_a_thread(void *context)
@@ -394,26 +314,27 @@ static void *wait_in_a_thread(void *context)
 static void wait_in_threads(struct rank *rank)
 {
 	enum { THREADS = 4, ROUNDS = 20 };
-	struct sum sums[THREADS];
+	struct lone_sum sums[THREADS];
 	pthread_t threads[THREADS];
+	atomic_uint running = 0;
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		for (uint32_t i = 0; i < THREADS; i++) {
-			if (!make(rank, &sums[i], i % 2 ? LARGE / 10 : SMALL))
+			struct sum *sum = &sums[i].sum;
+			if (!sum_make(rank, sum, i % 2 ? LARGE / 10 : SMALL))
 				return;
-			sums[i].alone = sums;
+			sums[i].running = &running;
 			const collet_how how = {
-				.on_end = run_alone, .on_end_context = &sums[i], .request = &sums[i].request };
-			rank_ok(rank, collet_allreduce(rank->comm, sums[i].values, sums[i].values, sums[i].count,
-					      COLLET_F32, COLLET_SUM, &how), "start");
-			if (!rank_check(rank, !pthread_create(&threads[i], NULL, wait_in_a_thread, &sums[i]),
-				    "no thread"))
+				.on_end = run_alone, .on_end_context = &sums[i], .request = &sum->request };
+			rank_ok(rank, collet_allreduce(rank->comm, sum->values, sum->values, sum->count, COLLET_F32,
+					      COLLET_SUM, &how), "start");
+			if (!rank_check(rank, !pthread_create(&threads[i], NULL, wait_in_a_thread, sum), "no thread"))
 				return;
 		}
 		for (uint32_t i = 0; i < THREADS; i++)
 			pthread_join(threads[i], NULL);
 		for (uint32_t i = 0; i < THREADS; i++) {
-			was_told_once(rank, &sums[i], COLLET_OK);
-			free(sums[i].values);
+			sum_was_told_once(rank, &sums[i].sum, COLLET_OK);
+			free(sums[i].sum.values);
 		}
 	}
 }
@@ -443,8 +364,8 @@ static void fail_in_a_way(struct rank *rank)
 		return;
 	}
 	for (uint32_t i = 0; i < SUMS; i++)
-		if (!make(rank, &sums[i], i % 2 ? LARGE : SMALL) ||
-			!rank_ok(rank, start(rank->comm, &sums[i], i > 1), "start"))
+		if (!sum_make(rank, &sums[i], i % 2 ? LARGE : SMALL) ||
+			!rank_ok(rank, sum_start(rank->comm, &sums[i], i > 1), "start"))
 			return;
 	rank_post(rank, 0);
 	rank_await(rank, 0, rank->size - 1);
@@ -457,7 +378,7 @@ static void fail_in_a_way(struct rank *rank)
 	if (strcmp(way, "death") == 0)
 		wanted = COLLET_ERR_PEER_LOST;
 	for (uint32_t i = 0; i < SUMS; i++) {
-		was_told_once(rank, &sums[i], wanted);
+		sum_was_told_once(rank, &sums[i], wanted);
 		if (rank->comm && sums[i].request)
 			rank_status(rank, collet_request_wait(&sums[i].request), wanted, "wait");
 		free(sums[i].values);
@@ -508,18 +429,13 @@ static void a_death_is_told(void **state)
 static void start_nothing(struct rank *rank)
 {
 	struct sum sum;
-	if (!make(rank, &sum, SMALL))
+	if (!sum_make(rank, &sum, SMALL))
 		return;
-	const collet_how how = { .on_end = note, .on_end_context = &sum };
+	const collet_how how = { .on_end = sum_note, .on_end_context = &sum };
 	rank_status(rank,
 		collet_allreduce(rank->comm, sum.values, sum.values, SMALL, COLLET_DTYPE_COUNT, COLLET_SUM, &how),
 		COLLET_ERR_ARGUMENT, "no type");
 	rank_status(rank, collet_progress(rank->comm, 0), COLLET_PENDING, "progress of nothing");
-	rank_status(rank, collet_progress(rank->comm, 1000 * 1000), COLLET_PENDING, "progress of nothing for a time");
-	rank_status(rank, collet_progress(NULL, 0), COLLET_ERR_ARGUMENT, "progress of no communicator");
-	rank_status(rank, collet_progress(rank->comm, -2), COLLET_ERR_ARGUMENT, "progress for a negative time");
-	rank_status(rank, collet_comm_descriptor(rank->comm, NULL), COLLET_ERR_ARGUMENT, "a descriptor for nobody");
-	rank_status(rank, collet_request_wait_for(NULL, 0), COLLET_ERR_ARGUMENT, "a wait for no request");
 	rank_check(rank, !atomic_load(&sum.told), "an end was told");
 	free(sum.values);
 }
@@ -533,7 +449,7 @@ static void fork_a_child(struct rank *rank)
 {
 	struct sum sum;
 	int status = 0, descriptor;
-	if (!make(rank, &sum, SMALL) || !rank_ok(rank, start(rank->comm, &sum, false), "start"))
+	if (!sum_make(rank, &sum, SMALL) || !rank_ok(rank, sum_start(rank->comm, &sum, false), "start"))
 		return;
 	const pid_t child = fork();
 	if (child == 0) {
@@ -544,102 +460,14 @@ static void fork_a_child(struct rank *rank)
 	}
 	rank_check(rank, child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child's status is %d",
 		status);
-	if (by_progress(rank, &sum))
-		was_told_once(rank, &sum, COLLET_OK);
+	if (sum_progress(rank, &sum))
+		sum_was_told_once(rank, &sum, COLLET_OK);
 	free(sum.values);
 }
 
 static void nothing_is_told_in_a_forked_child(void **state)
 {
 	ranks_must_pass(&(struct ranks_options){ .size = 2 }, fork_a_child);
-}
-
-/* ---- Waiting for a time, and polling ---- */
-
-static void wait_for_a_late_rank(struct rank *rank)
-{
-	static const int64_t times_ns[] = { 0, 1, 1000 * 1000, 60 * 1000 * 1000 };
-	for (uint32_t i = 0; i < 4; i++) {
-		struct sum sum;
-		if (!make(rank, &sum, i % 2 ? SMALL : LARGE))
-			return;
-		if (rank->rank == 1 && !rank_await(rank, 0, (i + 1) * (rank->size - 1)))
-			return;
-		if (!rank_ok(rank, start(rank->comm, &sum, true), "start"))
-			return;
-		if (rank->rank != 1) {
-			rank_status(rank, collet_request_wait_for(&sum.request, times_ns[i]), COLLET_PENDING,
-				"too short a wait");
-			rank_check(rank, sum.request != NULL, "a pending request is NULL");
-			rank_post(rank, 0);
-		}
-		rank_ok(rank, collet_request_wait_for(&sum.request, INT64_C(20) * 1000 * 1000 * 1000), "a longer wait");
-		rank_check(rank, !sum.request, "an ended request is not NULL");
-		rank_ok(rank, collet_request_wait_for(&sum.request, 0), "a wait for nothing");
-		was_told_once(rank, &sum, COLLET_OK);
-		free(sum.values);
-	}
-}
-
-static void a_wait_for_a_time_changes_nothing(void **state)
-{
-	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, wait_for_a_late_rank);
-	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2, .progress_thread = true }, wait_for_a_late_rank);
-}
-
-static void *start_in_a_thread(void *context)
-{
-	struct sum *sum = context;
-	rank_ok(sum->rank, start(sum->rank->comm, sum, false), "start");
-	return NULL;
-}
-
-/* Another thread starts a call while this one polls, with nothing under way. */
-static void poll_for_a_threads_call(struct rank *rank)
-{
-	struct pollfd polled = { .events = POLLIN };
-	struct sum sum;
-	pthread_t thread;
-	rank_ok(rank, collet_comm_descriptor(rank->comm, &polled.fd), "the descriptor");
-	for (uint32_t i = 0; i < 10; i++) {
-		if (!make(rank, &sum, i % 2 ? SMALL : LARGE))
-			return;
-		while (collet_progress(rank->comm, 0) == COLLET_OK)
-			;
-		if (!rank_check(rank, !pthread_create(&thread, NULL, start_in_a_thread, &sum), "no thread"))
-			return;
-		rank_check(rank, poll(&polled, 1, POLL_MS) == 1, "a call does not make it readable");
-		if (by_the_descriptor(rank, &sum))
-			was_told_once(rank, &sum, COLLET_OK);
-		pthread_join(thread, NULL);
-		free(sum.values);
-	}
-}
-
-static void a_threads_call_makes_the_descriptor_readable(void **state)
-{
-	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, poll_for_a_threads_call);
-}
-
-/* A deadline passes while the caller polls. */
-static void poll_until_a_deadline(struct rank *rank)
-{
-	if (rank->rank == 1) {
-		rank_await(rank, 0, 1);
-		return;
-	}
-	struct sum sum = { .rank = rank };
-	uint32_t value;
-	const collet_how how = { .on_end = note, .on_end_context = &sum, .timeout_ns = 100 * 1000 * 1000 };
-	if (rank_ok(rank, collet_recv(rank->comm, &value, 1, COLLET_U32, 1, 0, NULL, &how), "recv") &&
-		by_the_descriptor(rank, &sum))
-		was_told_once(rank, &sum, COLLET_ERR_TIMEOUT);
-	rank_post(rank, 0);
-}
-
-static void a_deadline_makes_the_descriptor_readable(void **state)
-{
-	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, poll_until_a_deadline);
 }
 
 int main(void)
@@ -656,9 +484,6 @@ int main(void)
 		cmocka_unit_test(a_death_is_told),
 		cmocka_unit_test(a_refused_call_is_not_told_of),
 		cmocka_unit_test(nothing_is_told_in_a_forked_child),
-		cmocka_unit_test(a_wait_for_a_time_changes_nothing),
-		cmocka_unit_test(a_threads_call_makes_the_descriptor_readable),
-		cmocka_unit_test(a_deadline_makes_the_descriptor_readable),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
