@@ -101,7 +101,7 @@ collet_status collet_call_poll(struct collet_request **request);
 
 /* Returns the inputs of the choice of an algorithm, the same on all ranks. is_vector: the call is a v-form. */
 struct collet_choice_basis collet_call_choice_basis(
-	const collet_comm *comm, const struct collet_path_query *query, bool is_vector);
+	collet_comm *comm, const struct collet_path_query *query, bool is_vector);
 /* Returns the algorithm of a call for which none is named. query->program is not read. */
 struct collet_decision collet_call_choose(
 	const struct collet_choice_basis *basis, const struct collet_path_query *query, bool commutes);

@@ -63,7 +63,7 @@ static collet_status check_named(const struct collet_call_arguments *call, const
 }
 
 struct collet_choice_basis collet_call_choice_basis(
-	const collet_comm *comm, const struct collet_path_query *query, bool is_vector)
+	collet_comm *comm, const struct collet_path_query *query, bool is_vector)
 {
 	if (comm->gpu)
 		return collet_offload->choice_basis(comm, query, is_vector);

@@ -33,9 +33,9 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 	return least;
 }
 
-/* Fills the inputs and the table of choices: from the machine, or from none if the bits must not depend on it. Every
- * rank computes the same table, since all it reads is from rank 0 or from the peer_infos that all ranks have. */
-static void fill_table(struct collet_comm *comm)
+/* Fills the inputs of choices: from the machine, or from none if the bits must not depend on it. Every rank computes
+ * the same table, since all it reads is from rank 0 or from the peer_infos that all ranks have. */
+static void fill_choice_inputs(struct collet_comm *comm)
 {
 	const struct collet_context *context = comm->context;
 	const uint32_t cores = context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->state, 0)].host_cores;
@@ -71,7 +71,7 @@ static void fill_table(struct collet_comm *comm)
 		collet_log(&context->engine.log, COLLET_LOG_INFO,
 			"choices take the slowest link between hosts for one of %.0f Mb/s",
 			8000 / inputs->network_byte_ns);
-	collet_choice_table_fill(&comm->table, inputs);
+	collet_choice_table_init(&comm->table, inputs);
 }
 
 static void free_comm(struct collet_comm *comm)
@@ -133,7 +133,7 @@ collet_status collet_comm_make(
 		free_comm(comm);
 		return status;
 	}
-	fill_table(comm);
+	fill_choice_inputs(comm);
 	collet_engine_lock(&context->engine);
 	collet_connections_add(&comm->state);
 	collet_engine_unlock(&context->engine);

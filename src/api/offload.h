@@ -50,7 +50,7 @@ struct collet_path_query {
 /* Holds the inputs of the choice of an algorithm, the same on all ranks. */
 struct collet_choice_basis {
 	const struct collet_choice_inputs *inputs;
-	const struct collet_choice_table *table;
+	struct collet_choice_table *table;
 	bool is_device;       /* kernels run the program, for which widening partial sums takes three launches more */
 	bool is_hierarchical; /* unless the user names one, it is "hierarchical", by the communicator's inputs */
 };
@@ -104,9 +104,9 @@ struct collet_offload {
 
 	/* Returns the inputs of the choice of an algorithm. Pure. is_vector: a v-form. query->program is not read. */
 	struct collet_choice_basis (*choice_basis)(
-		const collet_comm *comm, const struct collet_path_query *query, bool is_vector);
+		collet_comm *comm, const struct collet_path_query *query, bool is_vector);
 	/* Fills the gpu members of a plan. */
-	void (*plan)(const collet_comm *comm, const struct collet_path_query *query,
+	void (*plan)(collet_comm *comm, const struct collet_path_query *query,
 		struct collet_segmentation segmentation, collet_plan *plan);
 	/* Returns the recorder of calls that are numbered out of band; NULL if there are none. */
 	const struct collet_recorder *(*recorder)(const collet_comm *comm);

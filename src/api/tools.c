@@ -213,11 +213,11 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 	if (status != COLLET_OK)
 		return status;
 	struct collet_choice_table table;
-	collet_choice_table_fill(&table, &modeled.inputs);
-	const struct collet_choice_row *row = modeled.commutes ? table.commutative[modeled.collective].row :
-                                                                table.rank_ordered[modeled.collective].row;
-	const uint32_t listed = modeled.commutes ? table.commutative[modeled.collective].rows :
-                                                  table.rank_ordered[modeled.collective].rows;
+	collet_choice_table_init(&table, &modeled.inputs);
+	const struct collet_choice_rows *rows_of_kind = collet_choice_table_rows(&table, modeled.collective,
+		modeled.commutes ? COLLET_CHOICE_COMMUTATIVE : COLLET_CHOICE_RANK_ORDERED);
+	const struct collet_choice_row *row = rows_of_kind->row;
+	const uint32_t listed = rows_of_kind->count;
 	uint64_t first = 0;
 	for (uint32_t i = 0; i < listed; i++) {
 		size_t programs;

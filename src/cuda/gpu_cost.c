@@ -175,7 +175,7 @@ static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_c
 	cost->is_measured = cost->is_measured && measured;
 }
 
-bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query *call, const char *path,
+bool collet_gpu_cost_of(collet_comm *comm, const struct collet_path_query *call, const char *path,
 	struct collet_segmentation segmentation, struct collet_gpu_cost *cost)
 {
 	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
@@ -232,7 +232,7 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query 
 	return true;
 }
 
-void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *query,
+void collet_gpu_plan(collet_comm *comm, const struct collet_path_query *query,
 	struct collet_segmentation segmentation, collet_plan *plan)
 {
 	struct collet_gpu_cost cost;

@@ -52,11 +52,11 @@ struct collet_gpu_cost {
 };
 
 /* Predicts a call that takes this path (collet_path_name()), segmented so. Returns false if path is NULL. */
-bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query *call, const char *path,
+bool collet_gpu_cost_of(collet_comm *comm, const struct collet_path_query *call, const char *path,
 	struct collet_segmentation segmentation, struct collet_gpu_cost *cost);
 
 /* Fills what a plan says of a call on GPU memory. The query names the program; cut is its segmentation. */
-void collet_gpu_plan(const collet_comm *comm, const struct collet_path_query *query,
+void collet_gpu_plan(collet_comm *comm, const struct collet_path_query *query,
 	struct collet_segmentation segmentation, collet_plan *plan);
 
 #endif

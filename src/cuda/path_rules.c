@@ -23,7 +23,7 @@ static bool is_hierarchical(const collet_comm *comm, const struct collet_path_qu
 }
 
 struct collet_choice_basis collet_path_choice_basis(
-	const collet_comm *comm, const struct collet_path_query *call, bool is_vector)
+	collet_comm *comm, const struct collet_path_query *call, bool is_vector)
 {
 	const bool moves = call->collective != COLLET_BARRIER && (call->shape->count || is_vector);
 	const struct collet_choice_basis hosts = { .inputs = &comm->inputs,

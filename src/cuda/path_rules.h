@@ -16,7 +16,7 @@ enum {
 /* Returns the inputs of the choice of an algorithm: the cost of kernels if ranks launch their own, else the cost on
  * cores. */
 struct collet_choice_basis collet_path_choice_basis(
-	const collet_comm *comm, const struct collet_path_query *call, bool is_vector);
+	collet_comm *comm, const struct collet_path_query *call, bool is_vector);
 /* True if, by this program, leaders exchange data between hosts for all ranks that have GPUs. Alike on all ranks. */
 bool collet_path_uses_leaders(const struct collet_path_query *call);
 /* True if transports may access the registered GPU buffers of a large call, so that nothing is staged. */

@@ -6,6 +6,7 @@
 
 #include "collectives/host_groups.h"
 #include "core/status.h"
+#include "reduce/fpmode.h"
 #include "selection/choice_cost.h"
 
 /* A program later in the list must reduce the cost to this factor. Formulas are not more accurate than that. Measured
@@ -19,8 +20,6 @@ enum {
 };
 
 /* ---- The table ------------------------------------------------------------------------------------------------ */
-
-enum table_kind { COMMUTATIVE, RANK_ORDERED, VECTOR };
 
 static bool is_counted_in_blocks(enum collet_collective collective)
 {
@@ -44,12 +43,13 @@ uint64_t collet_shape_bytes(enum collet_collective collective, const struct coll
 }
 
 /* Returns the shape of a call of this many bytes, counted as in collet_shape_bytes(), rounded up. */
-static struct collet_shape shape_for(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
+static struct collet_shape shape_for(enum collet_collective collective, enum collet_choice_kind kind, uint64_t bytes,
 	const struct collet_choice_inputs *inputs)
 {
 	const uint64_t unit = (uint64_t)ELEMENT_BYTES * (is_counted_in_blocks(collective) ? inputs->size : 1);
 	struct collet_shape shape = collet_shape_of(collective, 0, inputs->size, 0, bytes / unit + (bytes % unit != 0));
-	if (kind != RANK_ORDERED && inputs->host_first) { /* positions are ranks if operations do not commute */
+	/* Positions are ranks if operations do not commute. */
+	if (kind != COLLET_CHOICE_RANK_ORDERED && inputs->host_first) {
 		shape.host_count = inputs->host_count;
 		shape.host_first = inputs->host_first;
 		shape.order = inputs->order;
@@ -70,14 +70,16 @@ uint64_t collet_program_max_scratch(const struct collet_program *program, struct
 	return most;
 }
 
-static bool is_candidate(const struct collet_program *program, enum table_kind kind, const struct collet_shape *shape)
+static bool is_candidate(
+	const struct collet_program *program, enum collet_choice_kind kind, const struct collet_shape *shape)
 {
-	return (kind != RANK_ORDERED || program->rank_ordered) && (kind != VECTOR || program->has_vector_form) &&
+	return (kind != COLLET_CHOICE_RANK_ORDERED || program->rank_ordered) &&
+	       (kind != COLLET_CHOICE_VECTOR || program->has_vector_form) &&
 	       collet_program_fits(program, shape);
 }
 
-static struct collet_choice_row cheapest_row(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
-	const struct collet_choice_inputs *inputs, struct collet_work_cache *cache)
+static struct collet_choice_row cheapest_row(enum collet_collective collective, enum collet_choice_kind kind,
+	uint64_t bytes, const struct collet_choice_inputs *inputs, struct collet_work_cache *cache)
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
@@ -122,7 +124,7 @@ static bool same_answer(const struct collet_choice_row *a, const struct collet_c
 }
 
 static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum collet_collective collective,
-	enum table_kind kind, const struct collet_choice_inputs *inputs, struct collet_work_cache *cache)
+	enum collet_choice_kind kind, const struct collet_choice_inputs *inputs, struct collet_work_cache *cache)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < TABLE_SIZES; i++) {
@@ -136,29 +138,47 @@ static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum
 	return count;
 }
 
-void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs)
+void collet_choice_table_init(struct collet_choice_table *table, const struct collet_choice_inputs *inputs)
 {
-	const struct collet_shape shape = shape_for(COLLET_BARRIER, COMMUTATIVE, 0, inputs);
+	memset(table, 0, sizeof(*table));
+	table->inputs = inputs;
+	pthread_mutex_init(&table->lock, NULL);
+}
+
+/* Computes in the mode of kernels: the caller's could give this rank other choices than its peers. */
+static void compute_rows(
+	struct collet_choice_table *table, enum collet_collective collective, enum collet_choice_kind kind)
+{
+	const uint64_t mode = collet_fpmode_enter();
+	const struct collet_choice_inputs used = collet_choice_inputs_for(table->inputs, collective);
+	const struct collet_shape shape = shape_for(COLLET_BARRIER, COLLET_CHOICE_COMMUTATIVE, 0, table->inputs);
 	struct collet_work_cache cache = { .host_most = collet_host_group_max_size(&shape),
 		.host_least = collet_host_group_min_size(&shape) };
-	memset(table, 0, sizeof *table);
-	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
-		const struct collet_choice_inputs used = collet_choice_inputs_for(inputs, c);
-		size_t count;
-		collet_programs(c, &count);
-		if (count == 0)
-			continue;
-		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, &used, &cache);
-		table->rank_ordered[c].rows = fill_rows(table->rank_ordered[c].row, c, RANK_ORDERED, &used, &cache);
-		table->vector[c].rows = fill_rows(table->vector[c].row, c, VECTOR, &used, &cache);
-	}
+	struct collet_choice_rows *rows = &table->rows[collective][kind];
+	const uint32_t count = fill_rows(rows->row, collective, kind, &used, &cache);
+	/* Pairs with the acquire load of whoever needs the rows. */
+	atomic_store_explicit(&rows->count, count, memory_order_release);
+	collet_fpmode_leave(mode);
+}
+
+const struct collet_choice_rows *collet_choice_table_rows(
+	struct collet_choice_table *table, enum collet_collective collective, enum collet_choice_kind kind)
+{
+	const struct collet_choice_rows *rows = &table->rows[collective][kind];
+	if (atomic_load_explicit(&rows->count, memory_order_acquire))
+		return rows;
+	pthread_mutex_lock(&table->lock);
+	if (!atomic_load_explicit(&rows->count, memory_order_relaxed))
+		compute_rows(table, collective, kind);
+	pthread_mutex_unlock(&table->lock);
+	return rows;
 }
 
 /* ---- A call's choice ------------------------------------------------------------------------------------------ */
 
 /* Returns the first program that can run a shape that the table was not made for. */
 static const struct collet_program *first_that_fits(
-	enum collet_collective collective, enum table_kind kind, const struct collet_shape *shape)
+	enum collet_collective collective, enum collet_choice_kind kind, const struct collet_shape *shape)
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
@@ -168,24 +188,20 @@ static const struct collet_program *first_that_fits(
 	return NULL;
 }
 
-struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
+struct collet_decision collet_choose(struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes)
 {
-	const bool is_vector = shape->result.kind == COLLET_PARTITION_VECTOR;
-	const struct collet_choice_row *row = is_vector        ? table->vector[collective].row
-					      : commutative ? table->commutative[collective].row
-							    : table->rank_ordered[collective].row;
+	const enum collet_choice_kind kind = shape->result.kind == COLLET_PARTITION_VECTOR ? COLLET_CHOICE_VECTOR
+					     : commutative ? COLLET_CHOICE_COMMUTATIVE
+							   : COLLET_CHOICE_RANK_ORDERED;
+	const struct collet_choice_row *row = collet_choice_table_rows(table, collective, kind)->row;
 	const uint64_t bytes = collet_shape_bytes(collective, shape, element_bytes);
 	while (bytes > row->max_bytes) /* the last row has UINT64_MAX */
 		row++;
 	size_t count;
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
 	if (!collet_program_fits(program, shape))
-		program = first_that_fits(collective,
-			is_vector     ? VECTOR
-			: commutative ? COMMUTATIVE
-				      : RANK_ORDERED,
-			shape);
+		program = first_that_fits(collective, kind, shape);
 	return (struct collet_decision){ .program = program,
 		.channels = row->segmentation.channels,
 		.segment_bytes = row->segmentation.segment_bytes };

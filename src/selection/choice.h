@@ -1,8 +1,11 @@
-/* The selection of algorithm, segment size and channels by message size: a table that every rank computes when a
- * communicator is created. Its inputs are what rank 0 has sent to all, so every rank chooses the same. A choice reads
- * only (collective, whether the operation commutes, root, n, count, element size, table). */
+/* The selection of algorithm, segment size and channels by message size: a table of which every rank computes the rows
+ * that it needs. Its inputs are what rank 0 has sent to all, so every rank chooses the same. A choice reads only
+ * (collective, whether the operation commutes, root, n, count, element size, table). */
 #ifndef COLLET_SELECTION_CHOICE_H
 #define COLLET_SELECTION_CHOICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include <collet/collet.h>
 
@@ -20,11 +23,25 @@ struct collet_choice_row {
 	struct collet_segmentation segmentation;
 };
 
+/* The calls of one collective that choose among the same programs. */
+enum collet_choice_kind {
+	COLLET_CHOICE_COMMUTATIVE,
+	COLLET_CHOICE_RANK_ORDERED, /* by an operation that does not commute */
+	COLLET_CHOICE_VECTOR,       /* v-forms */
+	COLLET_CHOICE_KINDS
+};
+
+/* The choices for all sizes. The last row has UINT64_MAX. */
+struct collet_choice_rows {
+	struct collet_choice_row row[COLLET_CHOICE_ROWS];
+	_Atomic uint32_t count;  /* 0: not computed yet */
+};
+
+/* Rows are computed when a call first needs them, since all of them take a millisecond and more. */
 struct collet_choice_table {
-	struct {
-		struct collet_choice_row row[COLLET_CHOICE_ROWS];
-		uint32_t rows;
-	} commutative[COLLET_COLLECTIVE_COUNT], rank_ordered[COLLET_COLLECTIVE_COUNT], vector[COLLET_COLLECTIVE_COUNT];
+	const struct collet_choice_inputs *inputs;
+	pthread_mutex_t lock;    /* taken to compute rows, last of all locks */
+	struct collet_choice_rows rows[COLLET_COLLECTIVE_COUNT][COLLET_CHOICE_KINDS];
 };
 
 struct collet_decision {
@@ -50,11 +67,15 @@ struct collet_choice_inputs {
 	uint64_t scratch_bytes;                 /* programs that need more scratch are not chosen */
 };
 
-void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs);
+/* Initializes a table of these inputs, which must live as long and not change. */
+void collet_choice_table_init(struct collet_choice_table *table, const struct collet_choice_inputs *inputs);
+/* Returns the rows of one kind of calls, computing them if need be. Any thread. */
+const struct collet_choice_rows *collet_choice_table_rows(
+	struct collet_choice_table *table, enum collet_collective collective, enum collet_choice_kind kind);
 
 /* Chooses the algorithm for a call. Never fails for shapes of collet_shape_of() or of v-forms: each list has a program
  * that runs any shape. */
-struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
+struct collet_decision collet_choose(struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes);
 
 /* Returns the bytes of an element in the messages of a call: of an f32 if the program sends partial sums of an average
@@ -65,7 +86,7 @@ size_t collet_message_element_bytes(
 /* Chooses the algorithm for an average of narrow floats, at the costs of both kinds of messages. once: only among
  * programs that reduce once. */
 struct collet_decision collet_choose_average(const struct collet_choice_inputs *inputs,
-	const struct collet_choice_table *table, enum collet_collective collective, const struct collet_shape *shape,
+	struct collet_choice_table *table, enum collet_collective collective, const struct collet_shape *shape,
 	size_t element_bytes, bool once);
 
 /* Returns the decision that runs a given program, regardless of the table. */

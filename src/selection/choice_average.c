@@ -19,7 +19,7 @@ static double cost_of(const struct collet_choice_inputs *inputs, const struct co
 }
 
 struct collet_decision collet_choose_average(const struct collet_choice_inputs *inputs,
-	const struct collet_choice_table *table, enum collet_collective collective, const struct collet_shape *given,
+	struct collet_choice_table *table, enum collet_collective collective, const struct collet_shape *given,
 	size_t element_bytes, bool once)
 {
 	struct collet_shape first = *given;

@@ -50,7 +50,7 @@ static struct collet_shape shape_of_two_hosts(enum collet_collective c, uint64_t
 	return shape;
 }
 
-static const char *chosen(const struct collet_choice_table *table, enum collet_collective c, bool commutative,
+static const char *chosen(struct collet_choice_table *table, enum collet_collective c, bool commutative,
 	uint32_t size, uint64_t bytes)
 {
 	const struct collet_shape shape = collet_shape_of(c, 0, size, 0, bytes / 4);
@@ -66,13 +66,13 @@ static void every_call_has_a_program(void **state)
 	for (uint32_t size = 1; size <= 70; size += size < 9 ? 1 : 13) {
 		for (size_t t = 0; t < 3; t++) {
 			const struct collet_choice_inputs inputs = inputs_of(transports[t], size);
-			collet_choice_table_fill(&table, &inputs);
+			collet_choice_table_init(&table, &inputs);
 			for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
-				const uint32_t rows = table.commutative[c].rows;
-				assert_in_range(rows, 1, COLLET_CHOICE_ROWS);
-				for (uint32_t i = 1; i < rows; i++)
-					assert_true(table.commutative[c].row[i - 1].max_bytes <
-						    table.commutative[c].row[i].max_bytes);
+				const struct collet_choice_rows *rows =
+					collet_choice_table_rows(&table, c, COLLET_CHOICE_COMMUTATIVE);
+				assert_in_range(rows->count, 1, COLLET_CHOICE_ROWS);
+				for (uint32_t i = 1; i < rows->count; i++)
+					assert_true(rows->row[i - 1].max_bytes < rows->row[i].max_bytes);
 				for (uint64_t count = 0; count < (uint64_t)1 << 34; count = 3 * count + 1) {
 					const struct collet_shape shape = collet_shape_of(c, 0, size, 0, count);
 					const struct collet_decision any = collet_choose(&table, c, true, &shape, 8);
@@ -94,11 +94,11 @@ static void shared_memory_goes_direct(void **state)
 	(void)state;
 	static struct collet_choice_table table;
 	struct collet_choice_inputs inputs = inputs_of("shm", 2);
-	collet_choice_table_fill(&table, &inputs);
+	collet_choice_table_init(&table, &inputs);
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 2, 4), "direct");
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 2, 1 << 20), "exchange");
 	inputs = inputs_of("shm", 4);
-	collet_choice_table_fill(&table, &inputs);
+	collet_choice_table_init(&table, &inputs);
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 4, 4), "direct");
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 4, 1 << 20), "two_shot");
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, false, 4, 64 << 20), "two_shot");
@@ -121,7 +121,7 @@ static void hosts_that_share_a_slow_link(void **state)
 	};
 	struct collet_choice_inputs inputs = inputs_of_two_hosts();
 	inputs.network_byte_ns = collet_tuning_network_byte_ns(links, 3, 0);
-	collet_choice_table_fill(&table, &inputs);
+	collet_choice_table_init(&table, &inputs);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const enum collet_collective c = rows[i].collective;
 		const struct collet_shape shape = shape_of_two_hosts(c, rows[i].count);
@@ -165,7 +165,7 @@ static void faster_links_are_chosen_for(void **state)
 	struct collet_choice_inputs inputs = inputs_of_two_hosts();
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		inputs.network_byte_ns = collet_tuning_network_byte_ns(links, 3, rows[i].mbps);
-		collet_choice_table_fill(&table, &inputs);
+		collet_choice_table_init(&table, &inputs);
 		const struct collet_shape shape = shape_of_two_hosts(rows[i].collective, rows[i].count);
 		const char *name = collet_choose(&table, rows[i].collective, true, &shape, 4).program->name;
 		if (strcmp(name, rows[i].name) != 0)
@@ -206,7 +206,7 @@ static void two_ranks_exchange(void **state)
 	(void)state;
 	static struct collet_choice_table table;
 	const struct collet_choice_inputs inputs = inputs_of("tcp", 2);
-	collet_choice_table_fill(&table, &inputs);
+	collet_choice_table_init(&table, &inputs);
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 2, 64 << 20), "exchange");
 }
 
@@ -217,7 +217,7 @@ static void scratch_is_bounded(void **state)
 	static struct collet_choice_table table;
 	struct collet_choice_inputs inputs = inputs_of("tcp", 16);
 	inputs.scratch_bytes = 4096;
-	collet_choice_table_fill(&table, &inputs);
+	collet_choice_table_init(&table, &inputs);
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
 		for (uint64_t bytes = 4; bytes < 1 << 28; bytes *= 4) {
 			for (uint32_t rank = 0; rank < 16; rank++) {
@@ -235,7 +235,7 @@ static void listed(void **state)
 	(void)state;
 	static struct collet_choice_table table;
 	const struct collet_choice_inputs inputs = inputs_of("tcp", 3);
-	collet_choice_table_fill(&table, &inputs);
+	collet_choice_table_init(&table, &inputs);
 	const uint64_t counts[3] = {5, 0, 7}, displacements[3] = {0, 5, 5};
 	const enum collet_collective of[] = {COLLET_ALLGATHER, COLLET_GATHER, COLLET_SCATTER, COLLET_ALLTOALL};
 	for (size_t i = 0; i < 4; i++) {
@@ -342,7 +342,7 @@ static void measured_ways_are_taken(void **state)
 	const struct collet_decision model = decided(&inputs, "exchange", 2, 2 << 20);
 	link.size_count = 2;
 	assert_true(below.segment_bytes == model.segment_bytes && below.channels == model.channels);
-	collet_choice_table_fill(&table, &inputs);
+	collet_choice_table_init(&table, &inputs);
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 2, 0, 4 << 20);
 	const struct collet_decision chosen = collet_choose(&table, COLLET_ALLREDUCE, true, &shape, 4);
 	assert_string_equal(chosen.program->name, "exchange");
@@ -387,7 +387,7 @@ static void measured_factors_are_borrowed_when_oversubscribed(void **state)
 		struct collet_choice_inputs inputs = inputs_on("shm", rows[i].ranks, rows[i].cores);
 		inputs.local = inputs.remote = &link;
 		link.ranks = rows[i].measured_ranks;
-		collet_choice_table_fill(&table, &inputs);
+		collet_choice_table_init(&table, &inputs);
 		const bool borrowed = strcmp(chosen(&table, COLLET_ALLREDUCE, true, rows[i].ranks, 8), "ring") == 0;
 		const bool cut = decided(&inputs, "ring", rows[i].ranks, 8).segment_bytes == 32768;
 		if (borrowed != rows[i].borrowed || cut != rows[i].borrowed)
@@ -430,7 +430,7 @@ static void far_cores_change_no_bits(void **state)
 		near_link.ranks = near_link.cores = far_link.ranks = far_link.cores = ranks;
 		inputs.local = &near_link;
 		inputs.far = rows[i].is_far ? &far_link : NULL;
-		collet_choice_table_fill(&table, &inputs);
+		collet_choice_table_init(&table, &inputs);
 		assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, ranks, 8), rows[i].allreduce);
 		assert_string_equal(chosen(&table, COLLET_ALLREDUCE, false, ranks, 8), rows[i].allreduce);
 		assert_string_equal(chosen(&table, COLLET_ALLGATHER, true, ranks, 8), rows[i].allgather);

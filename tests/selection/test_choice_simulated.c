@@ -49,7 +49,7 @@ static void make_world(struct world *world, uint32_t ranks, uint32_t ranks_per_h
 		.remote = &tcp_link,
 		.network_byte_ns = tcp_link.byte_ns[0],
 		.scratch_bytes = SCRATCH_BYTES };
-	collet_choice_table_fill(&world->table, &world->inputs);
+	collet_choice_table_init(&world->table, &world->inputs);
 }
 
 static struct collet_shape shape_of(const struct world *world, enum collet_collective collective, uint64_t bytes)
@@ -80,7 +80,7 @@ static double simulate_decision(
 }
 
 /* Returns how many times as long the chosen program takes as the best one. */
-static double judge(const struct world *world, enum collet_collective collective, uint64_t bytes, bool is_simulated)
+static double judge(struct world *world, enum collet_collective collective, uint64_t bytes, bool is_simulated)
 {
 	const struct collet_shape shape = shape_of(world, collective, bytes);
 	const struct collet_decision chosen = collet_choose(&world->table, collective, true, &shape, ELEMENT_BYTES);

@@ -93,9 +93,9 @@ bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collecti
 		       collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <= COLLET_DEVCOLL_MAX_BYTES);
 }
 
-struct collet_choice_basis collet_device_collectives_choices(const collet_comm *comm)
+struct collet_choice_basis collet_device_collectives_choices(collet_comm *comm)
 {
-	const struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
+	struct collet_device_collectives *devcolls = comm->gpu->device_collectives;
 	return (struct collet_choice_basis){
 		.inputs = &devcolls->inputs, .table = &devcolls->table, .is_device = true };
 }
@@ -108,7 +108,7 @@ static void fill_choices(struct collet_device_collectives *devcolls)
 	const collet_link_cost *link = collet_gpu_kernel_link(comm->context, &measured);
 	devcolls->inputs = (struct collet_choice_inputs){ .size = comm->state.size, .host_count = 1, .local = link,
 		.remote = link, .scratch_bytes = comm->inputs.scratch_bytes };
-	collet_choice_table_fill(&devcolls->table, &devcolls->inputs);
+	collet_choice_table_init(&devcolls->table, &devcolls->inputs);
 }
 
 /* True if kernels of the ranks execute this call; all ranks decide alike. A leader gets the calls for which it is

@@ -20,7 +20,7 @@ collet_status collet_device_collectives_call(collet_comm *comm, const struct col
 bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collective collective,
 	const struct collet_shape *shape, collet_dtype dtype);
 /* Returns the inputs of the choice of an algorithm for such calls. Only if device_collectives is set. */
-struct collet_choice_basis collet_device_collectives_choices(const collet_comm *comm);
+struct collet_choice_basis collet_device_collectives_choices(collet_comm *comm);
 /* Returns the recorder of calls that are numbered out of band; NULL if none are. */
 const struct collet_recorder *collet_device_collectives_recorder(const collet_comm *comm);
 /* Ends the communicator if a kernel has waited too long or found a mismatch. Any thread. */
