@@ -186,7 +186,7 @@ static void log_opened(const struct collet_connection_setup *setup)
 		setup->engine->transports->instances[setup->transport]->name, peer_queue->channel);
 }
 
-/* Advances a setup by one stage. False if it is finished and destroyed. */
+/* Advances a setup as far as it can go now. False if it is finished and destroyed. */
 static bool advance_setup(struct collet_connection_setup *setup)
 {
 	struct collet_peer_queue *peer_queue = setup->peer_queue;
@@ -199,17 +199,18 @@ static bool advance_setup(struct collet_connection_setup *setup)
 		const ssize_t got = recv(setup->socket, &reply, 1, MSG_DONTWAIT);
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 			return true;
-		if (got == 1 && reply == SETUP_REPLY_ACCEPT) {
-			begin_open(setup);
-			return true;
+		if (got != 1 || reply != SETUP_REPLY_ACCEPT) {
+			peer_queue->setup = NULL;
+			if (got != 1 || reply != SETUP_REPLY_USE_MINE)
+				end_unreachable(peer_queue, COLLET_ERR_PEER_LOST,
+					got == 1 ? "it has left this communicator"
+						 : "it closed the connection; did it end?");
+			collet_connection_setup_destroy(setup);
+			return false;
 		}
-		peer_queue->setup = NULL;
-		if (got != 1 || reply != SETUP_REPLY_USE_MINE)
-			end_unreachable(peer_queue, COLLET_ERR_PEER_LOST,
-				got == 1 ? "it has left this communicator" : "it closed the connection; did it end?");
-		collet_connection_setup_destroy(setup);
-		return false;
+		begin_open(setup);
 	}
+	/* Also right after begin_open(): both ends may have something to say first, and no event would follow. */
 	const collet_status status = setup->open_status != COLLET_OK ? setup->open_status :
 		setup->endpoint->transport->open_progress(setup->endpoint);
 	if (status == COLLET_PENDING)
@@ -276,7 +277,8 @@ void collet_connection_setup_accept(struct collet_connection_setup *setup, struc
 	peer_queue->setup = setup;
 	const int socket = setup->socket;
 	begin_open(setup);
-	watch_socket(setup, socket);
+	if (advance_setup(setup))
+		watch_socket(setup, socket);
 }
 
 void collet_connection_setup_reject(struct collet_connection_setup *setup)
