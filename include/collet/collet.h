@@ -248,6 +248,17 @@ COLLET_MUST_USE COLLET_API collet_status collet_comm_create(collet_comm **comm, 
 COLLET_MUST_USE COLLET_API collet_status collet_comm_split(
 	collet_comm *comm, uint32_t color, uint32_t key, collet_comm **split);
 
+/* Creates a communicator of some ranks of comm; only these call it. ranks lists them in the order of their new numbers,
+ * the same on every member and each rank once. tag tells apart groups of the same ranks that threads create at the same
+ * time. Groups of equal ranks and tag belong together in the order in which each member creates them. Returns without
+ * waiting for other members, but with GPUs waits for all of them. The first call on the group waits for members that
+ * have not created it, and its error names them. The group shares the context: its memory, its threads. Both
+ * communicators live independently. *group is written on success only; the caller destroys it. Any thread, also while
+ * others make calls on comm. COLLET_ERR_ARGUMENT, _MEMORY, _SYSTEM; if comm has ended, its status. A failure ends the
+ * group on the other members. */
+COLLET_MUST_USE COLLET_API collet_status collet_comm_create_group(
+	collet_comm *comm, const uint32_t *ranks, uint32_t count, uint32_t tag, collet_comm **group);
+
 /* Reserved for making a communicator of the surviving ranks after COLLET_ERR_PEER_LOST. Returns
  * COLLET_ERR_UNSUPPORTED. */
 COLLET_MUST_USE COLLET_API collet_status collet_comm_shrink(collet_comm *comm, collet_comm **shrunk);

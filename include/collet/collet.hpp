@@ -662,6 +662,14 @@ public:
 		check(collet_comm_split(comm_, color, key, &part));
 		return communicator(part);
 	}
+	/* Called only by these ranks, which are numbered anew in this order. */
+	communicator create_group(const std::vector<std::uint32_t> &ranks, std::uint32_t tag = 0) const
+	{
+		collet_comm *group = nullptr;
+		check(collet_comm_create_group(
+			comm_, ranks.data(), static_cast<std::uint32_t>(ranks.size()), tag, &group));
+		return communicator(group);
+	}
 	communicator shrink() const
 	{
 		collet_comm *shrunk = nullptr;

@@ -79,6 +79,8 @@ static void free_comm(struct collet_comm *comm)
 	collet_turns_destroy(comm->state.turns, collet_context_forked(comm->context));
 	collet_comm_state_deinit(&comm->state);
 	collet_layouts_deinit(comm);
+	pthread_mutex_destroy(&comm->group_counts.lock);
+	free(comm->group_counts.counts);
 	free(comm->world_ranks);
 	free(comm);
 }
@@ -107,14 +109,29 @@ static void tear_down(struct collet_comm *comm)
 	collet_engine_unlock(engine);
 }
 
+/* Tells the members that this one could not create the communicator. They would wait for it. */
+static collet_status fail_for_all(const struct collet_comm_state *state, collet_status status)
+{
+	char error_text[COLLET_ERROR_BYTES];
+	snprintf(error_text, sizeof(error_text), "%s", collet_last_error());
+	collet_connections_notify_end(state, status, error_text);
+	return collet_fail_copy(status, error_text);
+}
+
 collet_status collet_comm_make(
 	collet_comm **made, struct collet_context *context, uint64_t id, uint32_t rank, uint32_t size, uint32_t *world)
 {
 	struct collet_comm *comm = calloc(1, sizeof(*comm));
 	if (!comm) {
+		const struct collet_comm_state unmade = {
+			.engine = &context->engine, .id = id, .rank = rank, .size = size, .world_ranks = world
+		};
+		const collet_status status = fail_for_all(
+			&unmade, collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator"));
 		free(world);
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator");
+		return status;
 	}
+	pthread_mutex_init(&comm->group_counts.lock, NULL);
 	comm->context = context;
 	comm->world_ranks = world;
 	comm->state.engine = &context->engine;
@@ -130,6 +147,7 @@ collet_status collet_comm_make(
 	if (status == COLLET_OK)
 		status = collet_layouts_find(comm);
 	if (status != COLLET_OK) {
+		status = fail_for_all(&comm->state, status);
 		free_comm(comm);
 		return status;
 	}
@@ -198,6 +216,16 @@ collet_status collet_refuse_stream(const collet_comm *comm, const char *function
 	return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: %s", function, comm->context->no_gpu_reason);
 }
 
+collet_status collet_comm_check_fork(const collet_comm *comm, const char *function)
+{
+	if (!collet_context_forked(comm->context))
+		return COLLET_OK;
+	return collet_fail(COLLET_ERR_FORKED,
+		"%s: this process is a fork of the one that created the communicator; only collet_comm_destroy() works "
+		"here. Create a communicator after the fork",
+		function);
+}
+
 /* Waits for the calling thread's turn. A thread other than the biased one revokes the bias when it registers. */
 static void enter_by_turn(const struct collet_comm *comm)
 {
@@ -231,11 +259,8 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
 	if (collet_check_nested(function) != COLLET_OK)
 		return COLLET_ERR_ARGUMENT;
-	if (collet_context_forked(comm->context))
-		return collet_fail(COLLET_ERR_FORKED,
-			"%s: this process is a fork of the one that created the communicator; only "
-			"collet_comm_destroy() works here. Create a communicator after the fork",
-			function);
+	if (collet_comm_check_fork(comm, function) != COLLET_OK)
+		return COLLET_ERR_FORKED;
 	if (comm->gpu)
 		collet_offload->comm_check(comm);
 	const enum collet_status ended =

@@ -27,6 +27,18 @@ struct collet_cached_call {
 	uint64_t send_bytes, recv_bytes; /* of the buffers that this rank uses */
 };
 
+/* Counts the groups that were created of the same ranks, in the same order and with the same tag. */
+struct collet_group_count {
+	uint64_t key;                /* derived from these */
+	uint64_t count;
+};
+
+struct collet_group_counts {
+	pthread_mutex_t lock;
+	struct collet_group_count *counts;
+	size_t size;
+};
+
 struct collet_comm {
 	struct collet_context *context;
 	struct collet_comm_state state;
@@ -39,6 +51,7 @@ struct collet_comm {
 	struct collet_gpu_comm *gpu; /* owned by src/cuda; NULL if no GPU can be used */
 	bool has_gpu_leaders;        /* several hosts, some with several ranks, and every rank has a GPU */
 	uint32_t split_count;        /* splits so far; ids are derived from it */
+	struct collet_group_counts group_counts; /* groups so far; likewise */
 	atomic_bool busy;            /* a thread is inside the communicator */
 	uint32_t nested_calls;       /* calls that on_end() is in, while the thread inside blocks. That thread's own */
 	struct collet_cached_call cached_calls[COLLET_PLAN_SLOTS]; /* by the slot of their plan */
@@ -63,6 +76,8 @@ static inline collet_status collet_check_nested(const char *function)
 {
 	return collet_reduction_in_user_op ? collet_refuse_nested(function) : COLLET_OK;
 }
+/* Refuses a call of a forked child, in which threads and connections of the communicator do not exist. */
+collet_status collet_comm_check_fork(const collet_comm *comm, const char *function);
 /* Fails with the reason that how.stream cannot be used. Only if comm->gpu is NULL. */
 collet_status collet_refuse_stream(const collet_comm *comm, const char *function);
 /* Makes the checks that every call starts with: not NULL, not nested, not forked, not ended, no other thread inside. On

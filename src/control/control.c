@@ -389,16 +389,18 @@ collet_status collet_control_create(struct collet_control **out, const struct co
 	if (!status) {
 		control_liveness_start(control);
 		move_sockets(control, true);
+		/* Before the thread starts: its events may send messages. */
+		*out = control;
 		status = start_thread(control);
 		if (status)
 			move_sockets(control, false);
 	}
 	if (status) {
+		*out = NULL;
 		free_all(control);
 		return status;
 	}
 	config->bootstrap->listen_tcp = config->bootstrap->listen_unix = -1;
-	*out = control;
 	return COLLET_OK;
 }
 

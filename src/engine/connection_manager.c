@@ -237,6 +237,8 @@ static void handle_message(void *context, uint32_t from, uint32_t type, const vo
 			collet_mismatch_handle_message(state, from, type, data, bytes);
 		else if (type == COLLET_CONTROL_MSG_END && bytes == sizeof(struct collet_control_msg_end))
 			store_early_end(engine, id, data);
+		else if (type == COLLET_CONTROL_MSG_QUERY && !was_destroyed(engine, id))
+			collet_mismatch_reply_unknown(engine, from, data, bytes);
 	}
 	pthread_mutex_unlock(&engine->connections_lock);
 }

@@ -37,6 +37,8 @@ struct collet_control_msg_reply {
 	uint64_t communicator;
 	uint64_t sequence;
 	uint64_t call_count;       /* calls that the rank has made so far */
+	uint32_t has_communicator; /* 0: the rank has not created it yet, and nothing below is valid */
+	uint32_t reserved0;
 	uint32_t has_call;         /* call is valid; else the rank has not made it or no longer knows it */
 	uint32_t has_common;       /* the next two are valid */
 	uint64_t common_sequence;  /* the latest call that both ranks have made */

@@ -160,6 +160,18 @@ static void query_awaited(struct collet_comm_state *state, const struct collet_r
 			send_query(state, peer_queue->peer, sequence);
 }
 
+/* Says what a rank that has not arrived did last. */
+static void describe_last_call(const struct collet_peer_reply *reply, char *text, size_t capacity)
+{
+	char call[128] = "nothing yet";
+	if (reply->call_count)
+		collet_call_describe(&reply->last_call, call, sizeof(call));
+	if (reply->lacks_communicator)
+		snprintf(text, capacity, "has not created this communicator");
+	else
+		snprintf(text, capacity, "last called %s", call);
+}
+
 static void warn_of_stall(struct collet_comm_state *state, const struct collet_request *request, int64_t now)
 {
 	struct collet_mismatch *mismatch = &state->mismatch;
@@ -175,10 +187,9 @@ static void warn_of_stall(struct collet_comm_state *state, const struct collet_r
 			lowest_arrived = r < lowest_arrived ? r : lowest_arrived;
 			continue;
 		}
-		char last[160] = "nothing yet";
-		if (reply->call_count)
-			collet_call_describe(&reply->last_call, last, sizeof(last));
-		const int written = snprintf(missing + used, sizeof(missing) - used, "%srank %u on %s (last called %s)",
+		char last[160];
+		describe_last_call(reply, last, sizeof(last));
+		const int written = snprintf(missing + used, sizeof(missing) - used, "%srank %u on %s (%s)",
 			missing_count++ ? ", " : "", r, collet_comm_state_host(state, r), last);
 		used = written > 0 && used + (size_t)written < sizeof(missing) ? used + (size_t)written : used;
 	}
@@ -229,11 +240,21 @@ void collet_mismatch_check_pending(struct collet_comm_state *state, int64_t now)
 	}
 }
 
+bool collet_mismatch_peer_lacks_it(struct collet_comm_state *state, uint32_t peer)
+{
+	pthread_mutex_lock(&state->engine->connections_lock);
+	const bool lacks = state->mismatch.replies[peer].lacks_communicator;
+	pthread_mutex_unlock(&state->engine->connections_lock);
+	return lacks;
+}
+
 /* ---- On the control thread, under connections_lock ---- */
 
 static void send_reply(struct collet_comm_state *state, uint32_t from, const struct collet_control_msg_query *query)
 {
-	struct collet_control_msg_reply message = { .communicator = state->id, .sequence = query->sequence };
+	struct collet_control_msg_reply message = {
+		.communicator = state->id, .sequence = query->sequence, .has_communicator = 1
+	};
 	struct collet_record record;
 	message.call_count = collet_recorder_count(&state->recorder);
 	if (collet_recorder_find(&state->recorder, query->sequence, &record)) {
@@ -251,6 +272,18 @@ static void send_reply(struct collet_comm_state *state, uint32_t from, const str
 	}
 	collet_control_send_droppable(
 		state->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
+}
+
+void collet_mismatch_reply_unknown(struct collet_engine *engine, uint32_t from, const void *data, size_t bytes)
+{
+	struct collet_control_msg_query query;
+	if (bytes != sizeof(query))
+		return;
+	memcpy(&query, data, sizeof(query));
+	const struct collet_control_msg_reply message = {
+		.communicator = query.communicator, .sequence = query.sequence
+	};
+	collet_control_send_droppable(engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
 }
 
 /* Ends the communicator after a mismatch so old that the flight recorder has lost the call. */
@@ -349,6 +382,9 @@ static void handle_reply(
 	struct collet_peer_reply *reply = &state->mismatch.replies[peer];
 	reply->queried_sequence = message->sequence;
 	reply->has_replied = true;
+	reply->lacks_communicator = !message->has_communicator;
+	if (reply->lacks_communicator)
+		return;
 	reply->arrived = message->call_count > message->sequence;
 	reply->call_count = message->call_count;
 	reply->last_call = message->last;

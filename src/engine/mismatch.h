@@ -14,6 +14,7 @@
 #include "engine/recorder.h"
 
 struct collet_comm_state;
+struct collet_engine;
 struct collet_request;
 
 /* How long the oldest pending call has waited. It alone asks: what it waits for, later calls wait for too. Under the
@@ -28,6 +29,7 @@ struct collet_stall {
 /* A rank's reply to a query about a call. */
 struct collet_peer_reply {
 	bool has_replied, arrived;
+	bool lacks_communicator;     /* it has not created the communicator yet */
 	bool has_left;               /* it has closed its context in order and will send nothing more */
 	uint64_t queried_sequence, call_count;
 	struct collet_call last_call;
@@ -59,6 +61,10 @@ void collet_mismatch_suspect_loss(
 void collet_mismatch_peer_left(struct collet_comm_state *state, uint32_t peer);
 /* Checks what is still pending at `now`. Under the engine's lock. */
 void collet_mismatch_check_pending(struct collet_comm_state *state, int64_t now);
+/* True if the peer has said that it has not created the communicator. Under the engine's lock. */
+bool collet_mismatch_peer_lacks_it(struct collet_comm_state *state, uint32_t peer);
+/* Replies to a query about a communicator that this rank has not created. Control thread. */
+void collet_mismatch_reply_unknown(struct collet_engine *engine, uint32_t from, const void *data, size_t bytes);
 /* Handles a control message for the communicator. Control thread, under connections_lock. */
 void collet_mismatch_handle_message(
 	struct collet_comm_state *state, uint32_t from, uint32_t type, const void *data, size_t bytes);

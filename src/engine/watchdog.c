@@ -15,6 +15,16 @@
 #include "engine/transfer_ring.h"
 #include "engine/watchdog.h"
 
+/* Says in brackets why a rank may not answer. */
+static const char *describe_connection(const struct collet_peer_queue *peer_queue)
+{
+	if (atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed))
+		return "";
+	return collet_mismatch_peer_lacks_it(peer_queue->state, peer_queue->peer)
+		? " (which has not created this communicator)"
+		: " (not connected)";
+}
+
 /* Names the ranks that the request, or its communicator's pending transfers, wait for, for a sentence. */
 static void name_awaited(const struct collet_request *request, char *text, size_t capacity)
 {
@@ -31,9 +41,8 @@ static void name_awaited(const struct collet_request *request, char *text, size_
 							  peer_queue->send.completed == peer_queue->send.tail))
 			continue;
 		const int written = snprintf(text + used, capacity - used, "%s%u on %s%s", named ? ", " : "",
-			peer_queue->peer,
-			collet_comm_state_host(state, peer_queue->peer),
-			atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed) ? "" : " (not connected)");
+			peer_queue->peer, collet_comm_state_host(state, peer_queue->peer),
+			describe_connection(peer_queue));
 		if (written < 0 || used + (size_t)written >= capacity)
 			break;
 		used += (size_t)written;

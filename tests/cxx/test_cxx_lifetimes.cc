@@ -86,6 +86,7 @@ static void must_hold_nothing(struct rank *rank, collet::communicator &comm)
 	refused([&] { comm.barrier(); });
 	refused([&] { (void)comm.start().barrier(); });
 	refused([&] { (void)comm.split(0); });
+	refused([&] { (void)comm.create_group({ 0 }); });
 	refused([&] { (void)comm.allocate<int>(1); });
 	refused([&] { (void)comm.register_memory(two); });
 	refused([&] { (void)comm.stats(); });
@@ -103,6 +104,10 @@ static void what_was_moved_from_holds_nothing(struct rank *rank, collet::communi
 	must_hold_nothing(rank, empty);
 	collet::communicator none = comm.split(comm.rank() == 0 ? COLLET_NO_COLOR : 1);
 	rank_check(rank, !none == (comm.rank() == 0), "COLLET_NO_COLOR");
+	if (comm.rank() != 0) {
+		const collet::communicator group = comm.create_group({ 2, 1 });
+		rank_check(rank, group.size() == 2 && group.rank() == 2 - comm.rank(), "a group");
+	}
 
 	/* A communicator may move while it has requests. */
 	int32_t one = 1;

@@ -1,4 +1,5 @@
-/* Fails the n-th allocation of the library, for every n while a communicator is created and makes its first all-reduce.
+/* Fails the n-th allocation of the library, for every n while a communicator is created and makes its first all-reduce,
+ * and while a group of all its ranks does so.
  * Every failure must give a status and a sentence on every rank. No rank may crash or hang, and nothing may leak.
  *
  * The linker wraps the library's allocations. Ranks are threads, so the n-th allocation may be any rank's. */
@@ -107,11 +108,32 @@ static void check_status(struct rank *rank, collet_status status, const char *wh
 		collet_status_name(status));
 }
 
+static void reduce(struct rank *rank, collet_comm *comm)
+{
+	float data[COUNT] = {1};
+	const collet_status status = collet_allreduce(comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
+	check_status(rank, status, "all-reduce");
+	rank_check(rank, status != COLLET_OK || data[0] == (float)rank->size, "the sum is %g", (double)data[0]);
+}
+
+/* A member that has no memory for the group ends it on the others, which would else wait for it. */
+static void create_group_and_reduce(struct rank *rank, collet_comm *comm)
+{
+	static const uint32_t ranks[] = { 0, 1 };
+	collet_comm *group = NULL;
+	if (collet_comm_error(comm) != COLLET_OK)
+		return;
+	check_status(rank, collet_comm_create_group(comm, ranks, rank->size, 0, &group), "group");
+	if (!group)
+		return;
+	reduce(rank, group);
+	rank_ok(rank, collet_comm_destroy(&group), "destroy");
+}
+
 static void create_and_reduce(struct rank *rank)
 {
 	char store[64];
 	collet_options options;
-	float data[COUNT] = {1};
 	if (!rank_await(rank, 0, 1))
 		return;
 	rank_fill_options(rank, 0, &options, store);
@@ -124,9 +146,8 @@ static void create_and_reduce(struct rank *rank)
 		collet_status_name(status), (void *)comm);
 	if (status != COLLET_OK)
 		return;
-	status = collet_allreduce(comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
-	check_status(rank, status, "all-reduce");
-	rank_check(rank, status != COLLET_OK || data[0] == (float)rank->size, "the sum is %g", (double)data[0]);
+	reduce(rank, comm);
+	create_group_and_reduce(rank, comm);
 	/* Destroying works even without memory. */
 	rank_ok(rank, collet_comm_destroy(&comm), "destroy");
 }
