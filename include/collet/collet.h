@@ -56,10 +56,11 @@ extern "C" {
 
 /* Result of a call. Every error falls into one of these groups:
  *   Nothing changed      ARGUMENT, UNSUPPORTED, BUSY. The communicator works on.
- *   This call failed     MEMORY, SYSTEM, TRUNCATED. The communicator works on unless collet_comm_error() has an error.
+ *   This call failed     MEMORY, SYSTEM, TRUNCATED, CANCELLED, and TIMEOUT of a send or receive of which no data were
+ *                        under way. The communicator works on unless collet_comm_error() has an error.
  *   No communicator      CONFIG, RENDEZVOUS, AUTH. collet_comm_create() made none.
- *   Communicator ended   TIMEOUT, PEER_LOST, MISMATCH, ABORTED, TRANSPORT. Every later call returns the same status,
- *                        and only collet_comm_destroy() is left.
+ *   Communicator ended   any other TIMEOUT, PEER_LOST, MISMATCH, ABORTED, TRANSPORT. Every later call returns the same
+ *                        status, and only collet_comm_destroy() is left.
  *
  * When a call has returned an error, no peer writes to its buffers any more. There is one exception: a rank of the same
  * host that was stopped (SIGSTOP, a debugger) in the middle of such a write. The call waits one second for that rank.
@@ -82,7 +83,7 @@ typedef enum collet_status {
 	COLLET_ERR_ABORTED,      /* collet_comm_abort() was called, here or on another rank */
 	COLLET_ERR_TRUNCATED,    /* recv: the message was longer than the buffer, and was dropped */
 	COLLET_ERR_FORKED,       /* called in a child of the process that created the communicator */
-	COLLET_CANCELLED,        /* inside transports only: the connection closed before the transfer ended */
+	COLLET_CANCELLED,        /* collet_request_cancel(); inside transports: the connection closed before the end */
 	COLLET_STATUS_COUNT      /* number of statuses */
 } collet_status;
 
@@ -275,6 +276,10 @@ COLLET_API collet_status collet_comm_destroy(collet_comm **comm);
 /* Returns COLLET_OK, or the status that ended the communicator; collet_last_error() then explains it. Any thread. */
 COLLET_API collet_status collet_comm_error(collet_comm *comm);
 
+/* Sets the timeout of later calls that set none, on this rank: a number of ns above 0, or COLLET_NO_TIMEOUT. Any
+ * thread. COLLET_ERR_ARGUMENT: nothing changed. */
+COLLET_MUST_USE COLLET_API collet_status collet_comm_set_timeout(collet_comm *comm, int64_t timeout_ns);
+
 /* Return this rank's number (0 .. size - 1) and the number of ranks. Any thread. */
 COLLET_API uint32_t collet_comm_rank(const collet_comm *comm);
 COLLET_API uint32_t collet_comm_size(const collet_comm *comm);
@@ -388,7 +393,12 @@ typedef struct collet_received {
 
 /* Messages between two ranks have an order and connections of their own: they never mix with collectives. Messages of
  * one pair with one tag arrive in the order of the sends. Of how, the fields request, on_end, stream and timeout_ns are
- * used. COLLET_ERR_ARGUMENT: there is no such rank. Other errors are as for collectives. */
+ * used. COLLET_ERR_ARGUMENT: there is no such rank. Other errors are as for collectives.
+ *
+ * A call ends alone at its deadline, with COLLET_ERR_TIMEOUT, if no data of it are under way: a receive that no message
+ * has matched, a send that no receive has matched, or that has not left this rank. Its peer never gets the message. Any
+ * other call that misses its deadline ends the communicator. Messages of up to the tuning's eager size (64 KiB) are
+ * sent at once, and then are under way until the transport has taken them. */
 
 /* Sends count elements to peer. Returns when buf may be reused; a large message must be received first. */
 COLLET_MUST_USE COLLET_API collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count,
@@ -425,6 +435,10 @@ COLLET_MUST_USE COLLET_API collet_status collet_request_wait(collet_request **re
 /* Blocks for at most timeout_ns (>= 0, or COLLET_NO_TIMEOUT). Returns COLLET_PENDING if the request has not ended by
  * then: it goes on. Otherwise returns as collet_request_wait() does. */
 COLLET_MUST_USE COLLET_API collet_status collet_request_wait_for(collet_request **request, int64_t timeout_ns);
+/* Ends a send or a receive of which no data are under way, as its deadline would, with COLLET_CANCELLED. Returns
+ * COLLET_OK if the request has ended now, or before, and COLLET_PENDING if it goes on. It stays the caller's, and
+ * reports its status as ever. NULL is COLLET_OK. Does not block. */
+COLLET_MUST_USE COLLET_API collet_status collet_request_cancel(collet_request *request);
 /* Blocks until one of the requests, all of one rank, has ended. Writes its index and returns its status. If all are
  * NULL, writes count and returns COLLET_OK. */
 COLLET_MUST_USE COLLET_API collet_status collet_request_wait_any(

@@ -221,6 +221,16 @@ public:
 		return true;
 	}
 
+	/* Asks a send or receive to end. Returns false if data are under way, so that it goes on. */
+	bool cancel()
+	{
+		const collet_status status = collet_request_cancel(request_);
+		if (status == COLLET_PENDING)
+			return false;
+		check(status);
+		return true;
+	}
+
 	/* True until test() or a wait has reported the end. */
 	explicit operator bool() const noexcept { return request_ != nullptr; }
 	[[nodiscard]] collet_request *get() const noexcept { return request_; }
@@ -675,6 +685,11 @@ public:
 		collet_comm *shrunk = nullptr;
 		check(collet_comm_shrink(comm_, &shrunk));
 		return communicator(shrunk);
+	}
+	/* Sets the timeout of later calls that set none. */
+	template <class Rep, class Period> void set_timeout(std::chrono::duration<Rep, Period> time) const
+	{
+		check(collet_comm_set_timeout(comm_, detail::nanoseconds(time)));
 	}
 	void abort() const noexcept { collet_comm_abort(comm_); }
 	void destroy() { check(collet_comm_destroy(&comm_)); }

@@ -18,7 +18,7 @@
 
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {
-	return how->timeout_ns ? how->timeout_ns : comm->state.timeout_ns;
+	return how->timeout_ns ? how->timeout_ns : collet_comm_state_timeout_ns(&comm->state);
 }
 
 static bool has_ended(void *context)
@@ -34,6 +34,17 @@ collet_status collet_call_failure(const struct collet_request *request)
 	if (status == COLLET_ERR_TRUNCATED)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
 	collet_request_describe(request, call, sizeof(call));
+	if (request->is_p2p && request->p2p.outcome == COLLET_ERR_TIMEOUT) {
+		char peers[96] = "";
+		collet_p2p_list_peers(request, peers, sizeof(peers));
+		return collet_fail(status,
+			"rank %u on %s: %s timed out after %.3f s, waiting for rank %s; none of its data were under "
+			"way, so the communicator works on",
+			state->rank, collet_comm_state_host(state, state->rank), call,
+			(double)request->timeout_ns * 1e-9, peers);
+	}
+	if (request->is_p2p && request->p2p.outcome == COLLET_CANCELLED)
+		return collet_fail(status, "%s was cancelled by collet_request_cancel()", call);
 	/* Another call or rank may have ended the communicator: then say which call that ended here. */
 	return strstr(state->error_text, call) ? collet_fail_copy(status, state->error_text) :
                                                collet_fail(status, "%s: %s", call, state->error_text);
@@ -354,7 +365,7 @@ bool collet_call_run_cached(collet_comm *comm, const struct collet_cached_call *
 		collet_engine_unlock_biased(engine, is_biased);
 		return false;
 	}
-	take_planned(state, list, send, recv, state->timeout_ns);
+	take_planned(state, list, send, recv, collet_comm_state_timeout_ns(state));
 	start_fast_path(comm, request, true);
 	const bool blocks = request->status == COLLET_PENDING;
 	if (blocks) {
@@ -389,7 +400,7 @@ bool collet_call_start_cached(collet_comm *comm, const struct collet_cached_call
 		collet_engine_unlock_biased(state->engine, is_biased);
 		return false;
 	}
-	take_planned(state, list, send, recv, how->timeout_ns ? how->timeout_ns : state->timeout_ns);
+	take_planned(state, list, send, recv, collet_call_timeout(comm, how));
 	start(comm, request, false);
 	collet_request_use_how(request, how);
 	if (state->engine->is_watched)

@@ -139,7 +139,7 @@ collet_status collet_comm_make(
 	comm->state.rank = rank;
 	comm->state.size = size;
 	comm->state.world_ranks = world;
-	comm->state.timeout_ns = context->launch.timeout_ns;
+	atomic_init(&comm->state.timeout_ns, context->launch.timeout_ns);
 	atomic_init(&comm->busy, false);
 	collet_status status = collet_comm_state_init(&comm->state);
 	if (status == COLLET_OK && context->thread_multiple)
@@ -358,6 +358,19 @@ collet_status collet_comm_error(collet_comm *comm)
 	if (comm->gpu)
 		collet_offload->comm_check(comm);
 	return collet_comm_ended(comm);
+}
+
+collet_status collet_comm_set_timeout(collet_comm *comm, int64_t timeout_ns)
+{
+	static const char function[] = "collet_comm_set_timeout";
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
+	if (timeout_ns != COLLET_NO_TIMEOUT && timeout_ns <= 0)
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"%s: timeout_ns is %lld; a number of ns or COLLET_NO_TIMEOUT is meant", function,
+			(long long)timeout_ns);
+	atomic_store_explicit(&comm->state.timeout_ns, timeout_ns, memory_order_relaxed);
+	return COLLET_OK;
 }
 
 uint32_t collet_comm_rank(const collet_comm *comm)

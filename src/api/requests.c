@@ -8,7 +8,9 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "engine/lock.h"
+#include "engine/p2p/p2p.h"
 #include "engine/request.h"
+#include "engine/sleep.h"
 #include "engine/wait.h"
 #include "engine/watch.h"
 
@@ -84,6 +86,28 @@ collet_status collet_request_wait_for(collet_request **request, int64_t timeout_
 	if (status != COLLET_OK || !*request)
 		return status;
 	return collet_call_wait_until(request, collet_deadline_after(timeout_ns));
+}
+
+collet_status collet_request_cancel(collet_request *request)
+{
+	static const char function[] = "collet_request_cancel";
+	if (!request)
+		return COLLET_OK;
+	const collet_status status = check_caller(context_of(request), function);
+	if (status != COLLET_OK)
+		return status;
+	struct collet_engine *engine = request->state->engine;
+	collet_engine_lock(engine);
+	bool has_ended = request->status != COLLET_PENDING;
+	if (!has_ended && request->is_p2p && collet_p2p_withdraw(request, COLLET_CANCELLED)) {
+		has_ended = true;
+		/* Another thread may be asleep until it ends, or wait to tell of it. */
+		collet_engine_wake(engine);
+		if (engine->is_watched)
+			collet_watch_interrupt(engine);
+	}
+	collet_engine_unlock(engine);
+	return has_ended ? COLLET_OK : COLLET_PENDING;
 }
 
 struct wait_any {

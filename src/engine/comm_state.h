@@ -55,7 +55,7 @@ struct collet_comm_state {
 	struct collet_request *fast_path_request; /* the first on the fast path; task 0 issues nothing meanwhile */
 	struct collet_request *fast_path_queued; /* the first of them that has not begun; NULL: all have */
 	struct collet_request *fast_path_last, *fast_path_newest; /* if the first has a next: last, last begun */
-	int64_t timeout_ns;
+	_Atomic int64_t timeout_ns;          /* of calls that set none; read and written relaxed, by any thread */
 	struct collet_turns *turns;          /* of threads that make calls: see api/turns.h; NULL: one at a time */
 	struct collet_recorder recorder;     /* any thread may read it */
 	uint64_t roundings;
@@ -83,6 +83,11 @@ void collet_comm_state_end(
 void collet_comm_state_tear_down(struct collet_comm_state *state);
 /* Returns the host name of a rank. */
 const char *collet_comm_state_host(const struct collet_comm_state *state, uint32_t rank);
+/* Returns the timeout of calls that set none. */
+static inline int64_t collet_comm_state_timeout_ns(const struct collet_comm_state *state)
+{
+	return atomic_load_explicit(&state->timeout_ns, memory_order_relaxed);
+}
 static inline uint32_t collet_comm_state_world_rank(const struct collet_comm_state *state, uint32_t rank)
 {
 	return state->world_ranks ? state->world_ranks[rank] : rank;

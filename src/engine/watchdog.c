@@ -70,7 +70,10 @@ void collet_engine_run_watchdog(struct collet_engine *engine)
 	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all) {
 		if (atomic_load_explicit(&state->end_status, memory_order_relaxed) != COLLET_OK)
 			continue;
-		const struct collet_request *expired = collet_pending_find_expired(state, now);
+		struct collet_request *expired;
+		while ((expired = collet_pending_find_expired(state, now)) != NULL)
+			if (!expired->is_p2p || !collet_p2p_withdraw(expired, COLLET_ERR_TIMEOUT))
+				break;
 		if (expired)
 			end_by_timeout(expired, now);
 		else

@@ -210,7 +210,7 @@ static void destructors_end_by_abort(struct rank *rank, collet::communicator &co
 	comm.barrier();
 }
 
-/* A deadline ends it as well. */
+/* A deadline ends it as well: a receive that nobody meets alone, a collective with the communicator. */
 static void destructors_end_by_deadline(struct rank *rank, collet::communicator &comm)
 {
 	int32_t never = 7;
@@ -220,7 +220,10 @@ static void destructors_end_by_deadline(struct rank *rank, collet::communicator 
 	rank_barrier(rank); /* all have split */
 	if (comm.rank() == 0) {
 		(void)part.start().recv(collet::one(never), 1, 0, nullptr, &how);
-		const collet_status status = part.status();
+		collet_status status = part.status();
+		rank_check(rank, status == COLLET_OK, "it ended by %s", collet_status_name(status));
+		(void)part.start().barrier(&how);
+		status = part.status();
 		rank_check(rank, status == COLLET_ERR_TIMEOUT, "it ended by %s", collet_status_name(status));
 	}
 	rank_barrier(rank);

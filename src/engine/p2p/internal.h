@@ -7,12 +7,14 @@
 #include "engine/peer_queue.h"
 #include "engine/request.h"
 
-/* The messages of point to point. RTS: ready to send; RTR: ready to receive; ATS: acknowledge to send. */
-enum collet_p2p_kind { P2P_EAGER = 1, P2P_RTS, P2P_RTR, P2P_DATA, P2P_RTS_PULL, P2P_ATS };
+/* The messages of point to point. RTS: ready to send; RTR: ready to receive; ATS: acknowledge to send. WITHDRAW takes
+ * an RTS back. */
+enum collet_p2p_kind { P2P_EAGER = 1, P2P_RTS, P2P_RTR, P2P_DATA, P2P_RTS_PULL, P2P_ATS, P2P_WITHDRAW };
 
 struct collet_bounce_rts;
+struct collet_p2p_withdrawn;
 
-/* The payload of RTS, RTR and ATS. */
+/* The payload of RTS, RTR, ATS and WITHDRAW. */
 struct collet_p2p_header {
 	uint64_t bytes, id;
 	uint64_t segment_bytes;             /* RTR: length of each DATA; 0: the sender chooses */
@@ -25,7 +27,7 @@ struct collet_p2p_outgoing {
 	struct collet_p2p_outgoing *next;   /* in its peer's queue, or in the free list */
 	struct collet_transfer transfer;
 	struct collet_request *request;     /* the request whose data it carries; NULL for control messages */
-	struct collet_p2p_header header;    /* the payload of RTS, RTR and ATS */
+	struct collet_p2p_header header;    /* the payload of RTS, RTR, ATS and WITHDRAW */
 };
 
 /* A message without a matching receive: the data of an eager one, or the RTS or RTS_PULL of a large one. */
@@ -67,6 +69,7 @@ struct collet_p2p {
 	struct collet_match_table sends;    /* large ones without an RTR; the tag is the low half of their id */
 	struct collet_match_table rendezvous; /* receives that have sent RTR; likewise */
 	struct collet_p2p_unexpected *all_unexpected;
+	struct collet_p2p_withdrawn *withdrawn; /* messages whose receivers have not answered WITHDRAW */
 	uint64_t next_id;
 	uint32_t request_count;             /* active requests */
 	uint32_t outgoing_count;            /* messages that are queued or being sent */
@@ -129,6 +132,8 @@ collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t 
 bool collet_p2p_try_send(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
 /* Posts queued messages and completes sent ones. Returns false if the endpoint failed. */
 bool collet_p2p_progress_sends(struct collet_comm_state *state, uint32_t rank, struct collet_endpoint *endpoint);
+/* Takes a message that is not posted out of its peer's queue. */
+void collet_p2p_drop_outgoing(struct collet_p2p *p2p, uint32_t rank, struct collet_p2p_outgoing *out);
 /* Frees a list. */
 void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
 
@@ -146,6 +151,11 @@ void collet_p2p_start_bounce(struct collet_request *request);
 uint32_t collet_p2p_progress_bounces(const struct collet_p2p *p2p);
 /* True if no copy must be polled. */
 bool collet_p2p_bounces_idle(const struct collet_p2p *p2p);
+
+/* ---- p2p_withdraw.c */
+/* Forgets a withdrawn message, which its receiver has answered. False: it was not withdrawn. */
+bool collet_p2p_forget_withdrawn(struct collet_p2p *p2p, uint32_t peer, uint64_t id);
+void collet_p2p_free_withdrawn(struct collet_p2p *p2p);
 
 /* ---- p2p_rendezvous.c */
 /* True if the transport can access the user buffer behind a bounce buffer, for a message of this length. */

@@ -96,20 +96,47 @@ static struct collet_match_queue *add_queue(struct collet_match_table *table, ui
 	return queue;
 }
 
+/* Inserts an entry before the one at this place; at the end of the queue if there is none. */
+static void insert(struct collet_match_queue *queue, struct collet_match_entry *entry, struct collet_match_entry **at)
+{
+	entry->queue = queue;
+	entry->next = *at;
+	entry->previous = at;
+	*at = entry;
+	if (entry->next)
+		entry->next->previous = &entry->next;
+	else
+		queue->end = &entry->next;
+}
+
+static struct collet_match_queue *get_queue(struct collet_match_table *table, uint32_t rank, uint32_t tag)
+{
+	struct collet_match_queue *queue = find(table, rank, tag);
+	return queue ? queue : add_queue(table, rank, tag);
+}
+
 collet_status collet_match_add(
 	struct collet_match_table *table, struct collet_match_entry *entry, uint32_t rank, uint32_t tag)
 {
-	struct collet_match_queue *queue = find(table, rank, tag);
-	if (!queue)
-		queue = add_queue(table, rank, tag);
+	struct collet_match_queue *queue = get_queue(table, rank, tag);
 	if (!queue)
 		return COLLET_ERR_MEMORY;
-	entry->queue = queue;
 	entry->order = table->next_order++;
-	entry->next = NULL;
-	entry->previous = queue->end;
-	*queue->end = entry;
-	queue->end = &entry->next;
+	insert(queue, entry, queue->end);
+	return COLLET_OK;
+}
+
+collet_status collet_match_put_back(struct collet_match_table *table, struct collet_match_entry *entry, uint32_t rank,
+	uint32_t tag, uint64_t order)
+{
+	struct collet_match_queue *queue = get_queue(table, rank, tag);
+	if (!queue)
+		return COLLET_ERR_MEMORY;
+	struct collet_match_entry **at = &queue->first;
+	while (*at && (*at)->order < order)
+		at = &(*at)->next;
+	entry->order = order;
+	insert(queue, entry, at);
 	return COLLET_OK;
 }
 

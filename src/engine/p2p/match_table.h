@@ -37,6 +37,9 @@ struct collet_match_table {
 /* Adds an entry behind those with the same rank and tag. COLLET_ERR_MEMORY: it has not been added. */
 collet_status collet_match_add(
 	struct collet_match_table *table, struct collet_match_entry *entry, uint32_t rank, uint32_t tag);
+/* Adds an entry that was in the table before, in the place of this order. COLLET_ERR_MEMORY: it has not been added. */
+collet_status collet_match_put_back(struct collet_match_table *table, struct collet_match_entry *entry, uint32_t rank,
+	uint32_t tag, uint64_t order);
 /* Returns the first entry with this rank and tag; NULL if there is none. */
 struct collet_match_entry *collet_match_first(struct collet_match_table *table, uint32_t rank, uint32_t tag);
 /* Removes an entry from its table, if it is in one. */

@@ -4,7 +4,7 @@
  * messages use rendezvous (p2p_rendezvous.c). The sender sends RTS, with the length and its number for the message.
  * When a receive matches, its rank answers RTR, and the data go straight into the receive's buffer (DATA), whole or in
  * segments. If the sender has exported its buffer, it sends RTS_PULL instead. A receiver that can access the buffer
- * pulls the data and answers ATS; another answers RTR.
+ * pulls the data and answers ATS; another answers RTR. An RTS can be withdrawn (p2p_withdraw.c).
  *
  * A pair of ranks has one endpoint for all of this. It keeps order, so messages of one pair and tag stay in order. The
  * next message of an endpoint is peeked at before its destination is chosen, so one message at a time arrives per
@@ -291,6 +291,7 @@ void collet_p2p_deinit(struct collet_comm_state *state)
 		next = unexpected->next;
 		free(unexpected);
 	}
+	collet_p2p_free_withdrawn(p2p);
 	collet_match_deinit(&p2p->receives);
 	collet_match_deinit(&p2p->unexpected);
 	collet_match_deinit(&p2p->sends);
@@ -309,7 +310,7 @@ const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_co
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity)
 {
 	const struct collet_p2p_call *call = &request->p2p;
-	if (call->pending_ops)
+	if (!call->element_bytes)
 		snprintf(text, capacity, "sendrecv");
 	else if (call->is_send)
 		snprintf(text, capacity, "send of %llu bytes to rank %u, tag %u", (unsigned long long)call->bytes,
@@ -320,22 +321,30 @@ void collet_p2p_describe(const struct collet_request *request, char *text, size_
 		snprintf(text, capacity, "recv from rank %u, tag %u", call->peer, call->tag);
 }
 
+/* Appends a peer to a list; false if it does not fit. */
+static bool list_peer(const struct collet_comm_state *state, uint32_t peer, char *text, size_t capacity, size_t *used)
+{
+	const char *between = *used ? ", " : "";
+	const int length = peer == COLLET_ANY_SOURCE
+				   ? snprintf(text + *used, capacity - *used, "%sany", between)
+				   : snprintf(text + *used, capacity - *used, "%s%u on %s", between, peer,
+					     collet_comm_state_host(state, peer));
+	if (length < 0 || *used + (size_t)length >= capacity)
+		return false;
+	*used += (size_t)length;
+	return true;
+}
+
 void collet_p2p_list_peers(const struct collet_request *request, char *text, size_t capacity)
 {
 	const struct collet_comm_state *state = request->state;
 	size_t used = 0;
+	if (request->status != COLLET_PENDING)
+		(void)list_peer(state, request->p2p.peer, text, capacity, &used);
 	for (const struct collet_request *op = state->pending.others.first; op; op = op->next_pending) {
 		if (op != request && op->p2p.parent != request)
 			continue;
-		const uint32_t peer = op->p2p.peer;
-		if (!op->is_p2p || op->p2p.pending_ops)
-			continue;
-		const int length = peer == COLLET_ANY_SOURCE ?
-			snprintf(text + used, capacity - used, "%sany", used ? ", " : "") :
-			snprintf(text + used, capacity - used, "%s%u on %s", used ? ", " : "", peer,
-				state->engine->peer_infos[collet_comm_state_world_rank(state, peer)].host);
-		if (length < 0 || used + (size_t)length >= capacity)
+		if (op->is_p2p && !op->p2p.pending_ops && !list_peer(state, op->p2p.peer, text, capacity, &used))
 			return;
-		used += (size_t)length;
 	}
 }

@@ -15,7 +15,8 @@ struct collet_request;
 /* The point-to-point part of a request. */
 struct collet_p2p_call {
 	bool is_send;
-	bool truncated;
+	bool truncated;              /* a receive: the message was longer than its buffer */
+	enum collet_status outcome;  /* COLLET_OK, or the status with which it was withdrawn */
 	uint32_t peer;               /* rank in the communicator, or COLLET_ANY_SOURCE */
 	uint32_t tag;
 	uint32_t pending_ops;        /* a sendrecv's own request: operations that have not ended */
@@ -29,6 +30,8 @@ struct collet_p2p_call {
 	uint64_t bytes;              /* of a receive: its capacity */
 	size_t element_bytes;
 	uint64_t id;                 /* of a large message: the sender's number for it; else 0 */
+	bool from_any;               /* a receive: peer was COLLET_ANY_SOURCE until it was matched */
+	uint64_t posted_order;       /* a receive with an id: its place among posted receives */
 	uint64_t message_bytes;      /* of a receive: known when it is matched */
 	uint64_t moved_bytes;        /* posted for sending, or received */
 	uint64_t segment_bytes;      /* length of the DATA of a large send */
@@ -49,6 +52,10 @@ collet_status collet_p2p_start(struct collet_request *request);
 bool collet_p2p_send_fast(
 	struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
 bool collet_p2p_receive_fast(struct collet_comm_state *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes);
+/* Ends a pending request alone, with this status, if no data of it are under way: a receive that no message has
+ * matched, a send that its receiver has not asked for. Of a sendrecv, what is pending must be so. Returns false and
+ * changes nothing otherwise, or without memory. */
+bool collet_p2p_withdraw(struct collet_request *request, collet_status ending);
 /* Polls the peers that have waiters, and all peers now and then. Returns how many requests and messages completed. */
 uint32_t collet_p2p_progress(struct collet_comm_state *state);
 /* Polls all peers before a sleep. Returns true if anything completed. */
@@ -70,7 +77,7 @@ void collet_p2p_deinit(struct collet_comm_state *state);
 /* Writes what a request does, for an error sentence: "recv from rank 3, tag 7". */
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);
 /* Writes the peer of a request, or the peers of a sendrecv's pending operations, for an error sentence. A request that
- * waits for a message has no transfer that names its peer. */
+ * waits for a message has no transfer that names its peer. Of one that was withdrawn, the last peer it waited for. */
 void collet_p2p_list_peers(const struct collet_request *request, char *text, size_t capacity);
 
 #endif

@@ -33,9 +33,11 @@ static struct collet_request *find_receive(struct collet_p2p *p2p, uint32_t sour
 static void match(struct collet_p2p *p2p, struct collet_request *request, uint32_t source)
 {
 	struct collet_p2p_call *call = &request->p2p;
+	call->posted_order = call->match.order;
 	collet_match_remove(&call->match);
 	if (call->peer != COLLET_ANY_SOURCE)
 		return;
+	call->from_any = true;
 	call->peer = source;
 	p2p->any_source_count--;
 	collet_p2p_await_peer(p2p, request);
@@ -83,6 +85,14 @@ static void remove_unexpected(struct collet_p2p_unexpected *unexpected)
 	*unexpected->previous = unexpected->next;
 	if (unexpected->next)
 		unexpected->next->previous = unexpected->previous;
+}
+
+/* Removes a message that is about to be delivered. */
+static void take_unexpected(struct collet_p2p *p2p, struct collet_p2p_unexpected *unexpected)
+{
+	remove_unexpected(unexpected);
+	if (!unexpected->is_rts)
+		p2p->peers[unexpected->source].unexpected_bytes -= unexpected->header.bytes;
 }
 
 /* Stores a message until a receive matches. Frees it on failure. */
@@ -204,6 +214,8 @@ static collet_status handle_reply(struct collet_comm_state *state, uint32_t sour
 		entry = entry->next;
 	struct collet_request *request = collet_p2p_request_of(entry);
 	const bool dropped = kind == P2P_RTR && !header->bytes;
+	if (!request && kind == P2P_RTR && collet_p2p_forget_withdrawn(p2p, source, header->id))
+		return COLLET_OK;
 	if (!request || (!dropped && header->bytes != request->p2p.bytes) ||
 		(kind == P2P_ATS && !request->p2p.may_pull))
 		return collet_fail(COLLET_ERR_TRANSPORT,
@@ -216,6 +228,53 @@ static collet_status handle_reply(struct collet_comm_state *state, uint32_t sour
 	else
 		return collet_p2p_handle_rtr(request, header);
 	return COLLET_OK;
+}
+
+/* Returns the announcement of this number; NULL if it was matched. */
+static struct collet_p2p_unexpected *find_announced(const struct collet_p2p *p2p, uint32_t source, uint64_t id)
+{
+	struct collet_p2p_unexpected *unexpected = p2p->all_unexpected;
+	while (unexpected && !(unexpected->is_rts && unexpected->source == source && unexpected->header.id == id))
+		unexpected = unexpected->next;
+	return unexpected;
+}
+
+/* Has a receive whose message was withdrawn wait for another, in its old place. */
+static collet_status wait_again(struct collet_comm_state *state, struct collet_request *request)
+{
+	struct collet_p2p *p2p = state->p2p;
+	struct collet_p2p_call *call = &request->p2p;
+	collet_match_remove(&call->match);
+	call->id = call->message_bytes = 0;
+	if (call->from_any) {
+		collet_p2p_stop_awaiting(p2p, request);
+		call->peer = COLLET_ANY_SOURCE;
+		p2p->any_source_count++;
+	}
+	struct collet_p2p_unexpected *unexpected = find_unexpected(p2p, call->peer, call->tag);
+	if (!unexpected)
+		return collet_match_put_back(&p2p->receives, &call->match, call->peer, call->tag, call->posted_order);
+	take_unexpected(p2p, unexpected);
+	call->match.order = call->posted_order;
+	return deliver(state, request, unexpected);
+}
+
+/* Handles WITHDRAW. It crosses the RTR of a receive that has matched the message, or else is answered by one. */
+static collet_status handle_withdraw(struct collet_comm_state *state, uint32_t source, uint64_t id)
+{
+	struct collet_p2p *p2p = state->p2p;
+	struct collet_p2p_unexpected *announced = find_announced(p2p, source, id);
+	if (announced) {
+		const struct collet_p2p_header answer = { .id = id };
+		remove_unexpected(announced);
+		free(announced);
+		return collet_p2p_send_message(state, source, P2P_RTR, 0, &answer, NULL, 0, NULL);
+	}
+	struct collet_match_entry *entry = collet_match_first(&p2p->rendezvous, source, (uint32_t)id);
+	while (entry && collet_p2p_request_of(entry)->p2p.id != id)
+		entry = entry->next;
+	/* A receive that was too short has ended. */
+	return entry ? wait_again(state, collet_p2p_request_of(entry)) : COLLET_OK;
 }
 
 /* Handles a complete message. */
@@ -237,6 +296,7 @@ static collet_status handle_message(struct collet_comm_state *state, uint32_t so
 		return COLLET_OK;
 	case P2P_RTS: return handle_rts(state, source, tag, peer);
 	case P2P_RTS_PULL: return handle_rts_pull(state, peer);
+	case P2P_WITHDRAW: return handle_withdraw(state, source, peer->incoming_header.id);
 	case P2P_RTR:
 	case P2P_ATS: return handle_reply(state, source, peer->incoming_kind, &peer->incoming_header);
 	case P2P_DATA:
@@ -276,7 +336,8 @@ static collet_status place_incoming(struct collet_comm_state *state, uint32_t so
 		peer->incoming.data = peer->incoming_unexpected->data;
 		return COLLET_OK;
 	}
-	if ((kind == P2P_RTS || kind == P2P_RTR || kind == P2P_ATS) && next->bytes == sizeof(peer->incoming_header)) {
+	if ((kind == P2P_RTS || kind == P2P_RTR || kind == P2P_ATS || kind == P2P_WITHDRAW) &&
+		next->bytes == sizeof(peer->incoming_header)) {
 		peer->incoming.data = &peer->incoming_header;
 		return COLLET_OK;
 	}
@@ -329,13 +390,12 @@ collet_status collet_p2p_post_receive(struct collet_request *request)
 {
 	struct collet_comm_state *state = request->state;
 	struct collet_p2p *p2p = state->p2p;
-	const struct collet_p2p_call *call = &request->p2p;
+	struct collet_p2p_call *call = &request->p2p;
 	struct collet_p2p_unexpected *unexpected =
 		p2p->all_unexpected ? find_unexpected(p2p, call->peer, call->tag) : NULL;
 	if (!unexpected)
-		return collet_match_add(&p2p->receives, &request->p2p.match, call->peer, call->tag);
-	remove_unexpected(unexpected);
-	if (!unexpected->is_rts)
-		p2p->peers[unexpected->source].unexpected_bytes -= unexpected->header.bytes;
+		return collet_match_add(&p2p->receives, &call->match, call->peer, call->tag);
+	take_unexpected(p2p, unexpected);
+	call->match.order = p2p->receives.next_order++;
 	return deliver(state, request, unexpected);
 }

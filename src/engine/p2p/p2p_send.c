@@ -55,6 +55,11 @@ void collet_p2p_stop_awaiting(struct collet_p2p *p2p, struct collet_request *req
 
 /* ---- Completion of requests ---- */
 
+static enum collet_status outcome_of(const struct collet_p2p_call *call)
+{
+	return call->outcome == COLLET_OK && call->truncated ? COLLET_ERR_TRUNCATED : call->outcome;
+}
+
 void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
@@ -65,15 +70,17 @@ void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request)
 	p2p->request_count--;
 	p2p->completed_count++;
 	struct collet_request *parent = call->parent;
-	const enum collet_status status = call->truncated ? COLLET_ERR_TRUNCATED : COLLET_OK;
+	const enum collet_status status = outcome_of(call);
 	collet_request_end(request, status);
 	if (!parent)
 		return;
 	parent->p2p.truncated |= call->truncated;
+	if (call->outcome != COLLET_OK)
+		parent->p2p.outcome = call->outcome;
 	parent->p2p.pending_ops--;
 	collet_request_release(request);
 	if (parent->p2p.pending_ops == 0)
-		collet_request_end(parent, parent->p2p.truncated ? COLLET_ERR_TRUNCATED : COLLET_OK);
+		collet_request_end(parent, outcome_of(&parent->p2p));
 }
 
 void collet_p2p_complete_receive(struct collet_p2p *p2p, struct collet_request *request)
@@ -143,7 +150,7 @@ collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t 
 	struct collet_p2p_peer *peer = &p2p->peers[to];
 	out->request = request;
 	out->transfer.status = COLLET_CANCELLED;  /* not posted yet */
-	out->transfer.message = (struct collet_message){ collet_p2p_signature(kind, tag), peer->sent_count++, bytes };
+	out->transfer.message = (struct collet_message){ .signature = collet_p2p_signature(kind, tag), .bytes = bytes };
 	out->transfer.data = (void *)(uintptr_t)data;
 	out->transfer.flags = transfer_flags(state, kind, request);
 	if (header) {
@@ -185,8 +192,28 @@ static void post_queued(struct collet_p2p_peer *peer, struct collet_endpoint *en
 {
 	for (; peer->next_out; peer->next_out = peer->next_out->next) {
 		peer->next_out->transfer.status = COLLET_PENDING;
+		peer->next_out->transfer.message.sequence = peer->sent_count++;
 		endpoint->transport->post_send(endpoint, &peer->next_out->transfer);
 	}
+}
+
+void collet_p2p_drop_outgoing(struct collet_p2p *p2p, uint32_t rank, struct collet_p2p_outgoing *out)
+{
+	struct collet_p2p_peer *peer = &p2p->peers[rank];
+	struct collet_p2p_outgoing *before = NULL;
+	for (struct collet_p2p_outgoing *at = peer->first_out; at != out; at = at->next)
+		before = at;
+	if (before)
+		before->next = out->next;
+	else
+		peer->first_out = out->next;
+	if (peer->last_out == out)
+		peer->last_out = before;
+	if (peer->next_out == out)
+		peer->next_out = out->next;
+	p2p->outgoing_count--;
+	remove_waiter(p2p, rank);
+	put_outgoing(p2p, out);
 }
 
 /* Completes the first message of the queue, which has been sent. This may queue the next segment of its request. */
