@@ -49,7 +49,7 @@ extern "C" {
 
 /* Version of these headers. collet_version() returns that of the library. */
 #define COLLET_VERSION_MAJOR 0
-#define COLLET_VERSION_MINOR 1
+#define COLLET_VERSION_MINOR 2
 #define COLLET_VERSION_PATCH 0
 
 /* ---- Status ------------------------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ COLLET_API const char *collet_status_name(collet_status status);
  * Returns "" if no call failed, never NULL. The string is valid until this thread's next failing call. Any thread. */
 COLLET_API const char *collet_last_error(void);
 
-/* Returns the library's version, "0.1.0": a static string. Any thread. */
+/* Returns the library's version, "0.2.0": a static string. Any thread. */
 COLLET_API const char *collet_version(void);
 
 /* ---- Types and operations ----------------------------------------------------------------------------------- */
