@@ -189,14 +189,19 @@ typedef struct collet_request collet_request;
 
 /* A key-value store of the caller's, used instead of collet's own: for ranks that already have one (etcd, Redis,
  * torch's Store). Keys are short printable strings, values have up to 64 KiB. Only collet_comm_create() calls these
- * functions, on its own thread. */
+ * functions, on its own thread. Rank 0 sets the key "collet/JOB/rank0" and removes it when all ranks have met. JOB is
+ * the job's name: options.job, COLLET_JOB, what the launcher says, or "default". If rank 0 has no secret, it makes one,
+ * which the same value hands to the others: whoever can read the store can join. */
 typedef struct collet_store_callbacks {
 	/* Stores the value, which every rank sees before or soon after the return. Returns nonzero on failure. */
 	int (*set)(void *context, const char *key, const void *value, size_t bytes);
 	/* Waits until the key exists or timeout_ns has passed. Then copies at most capacity bytes and sets *bytes to
 	 * the value's full size. Returns nonzero on failure or timeout. */
 	int (*get)(void *context, const char *key, void *value, size_t capacity, size_t *bytes, int64_t timeout_ns);
-	void *context; /* passed to both functions */
+	void *context; /* passed to these functions */
+	/* Deletes the key. May be NULL: then the key is set to an empty value instead. Returns nonzero on failure,
+	 * which is no error of the creation. */
+	int (*remove)(void *context, const char *key);
 } collet_store_callbacks;
 
 /* How ranks find each other, and what their communicator uses. A field that is zero takes its value from the

@@ -34,7 +34,7 @@ static collet_status run_single(struct collet_bootstrap_state *state)
 
 static collet_status run(struct collet_bootstrap_state *state)
 {
-	const struct collet_launch *launch = state->launch;
+	struct collet_launch *launch = state->launch;
 	struct collet_peer_info *info = state->peer_info;
 	collet_status status = collet_peer_info_fill_host(info);
 	if (status)
@@ -45,10 +45,12 @@ static collet_status run(struct collet_bootstrap_state *state)
 	status = collet_store_init(&state->store, launch);
 	if (status)
 		return status;
-	return launch->rank == 0 ? collet_bootstrap_run_root(state) : collet_bootstrap_run_client(state);
+	status = launch->rank == 0 ? collet_bootstrap_run_root(state) : collet_bootstrap_run_client(state);
+	collet_store_deinit(&state->store);
+	return status;
 }
 
-collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, const struct collet_launch *launch,
+collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, struct collet_launch *launch,
 	struct collet_peer_info *info, collet_make_blob make_blob, void *context, const struct collet_log *log)
 {
 	struct collet_bootstrap_state state = {

@@ -30,9 +30,10 @@ struct collet_bootstrap {
 typedef collet_status (*collet_make_blob)(
 	void *context, const struct collet_peer_info *infos, uint32_t size, void **blob, size_t *bytes);
 
-/* Runs the bootstrap. Fills in this rank's addresses (the caller has filled the rest of info) and what rank 0 computed.
+/* Runs the bootstrap. Fills in this rank's addresses (the caller has filled the rest of info) and what rank 0 computed,
+ * and the secret if the store hands one on.
  * Undoes everything on failure. The sentence of COLLET_ERR_RENDEZVOUS names the ranks that are missing. */
-collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, const struct collet_launch *launch,
+collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, struct collet_launch *launch,
 	struct collet_peer_info *info, collet_make_blob make_blob, void *context, const struct collet_log *log);
 
 /* Closes the sockets that the control plane has not taken over (those are -1), and frees the rest. Accepts a zeroed

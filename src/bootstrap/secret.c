@@ -68,13 +68,29 @@ static collet_status read_file(struct collet_launch *launch, const char *path, b
 	return status;
 }
 
+collet_status collet_secret_make(struct collet_launch *launch, char text[COLLET_MADE_SECRET_BYTES])
+{
+	uint8_t bytes[(COLLET_MADE_SECRET_BYTES - 1) / 2];
+	const collet_status status = collet_random(bytes, sizeof(bytes));
+	if (status != COLLET_OK)
+		return status;
+	collet_hex(text, bytes, sizeof(bytes));
+	collet_wipe(bytes, sizeof(bytes));
+	return collet_secret_use(launch, text);
+}
+
+collet_status collet_secret_use(struct collet_launch *launch, const char *text)
+{
+	return derive(launch, text, strlen(text));
+}
+
 collet_status collet_secret_read(struct collet_launch *launch, const collet_options *options)
 {
 	char path[512];
 	const char *text =
 		options && options->secret && *options->secret ? options->secret : collet_env("COLLET_SECRET");
 	if (text)
-		return derive(launch, text, strlen(text));
+		return collet_secret_use(launch, text);
 	const char *file = collet_env("COLLET_SECRET_FILE");
 	if (file)
 		return read_file(launch, file, true);

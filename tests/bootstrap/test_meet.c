@@ -137,15 +137,18 @@ static void all_ranks_meet_through_a_folder(void **state)
 struct table {
 	pthread_mutex_t mutex;
 	pthread_cond_t changed;
-	char value[2048];
+	char key[128], value[2048];
 	size_t bytes;
-	uint32_t gets;
+	uint32_t gets, removals;
+	const char *stale;           /* read until there is a value, and stale_gets times after that */
+	uint32_t stale_gets;
 };
 
 static int table_set(void *context, const char *key, const void *value, size_t bytes)
 {
 	struct table *table = context;
 	pthread_mutex_lock(&table->mutex);
+	snprintf(table->key, sizeof(table->key), "%s", key);
 	memcpy(table->value, value, bytes);
 	table->bytes = bytes;
 	pthread_mutex_unlock(&table->mutex);
@@ -158,11 +161,24 @@ static int table_get(void *context, const char *key, void *value, size_t capacit
 	pthread_mutex_lock(&table->mutex);
 	table->gets++;
 	pthread_cond_broadcast(&table->changed);
-	const size_t known = table->bytes;
-	memcpy(value, table->value, known < capacity ? known : capacity);
+	const bool is_stale = table->stale && (!table->bytes || (table->stale_gets && table->stale_gets--));
+	const char *found = is_stale ? table->stale : table->value;
+	const size_t known = is_stale ? strlen(table->stale) : table->bytes;
+	memcpy(value, found, known < capacity ? known : capacity);
 	*bytes = known;
 	pthread_mutex_unlock(&table->mutex);
 	return known ? 0 : 1;
+}
+
+static int table_remove(void *context, const char *key)
+{
+	struct table *table = context;
+	pthread_mutex_lock(&table->mutex);
+	const bool is_there = table->bytes && strcmp(key, table->key) == 0;
+	table->bytes = 0;
+	table->removals++;
+	pthread_mutex_unlock(&table->mutex);
+	return is_there ? 0 : 1;
 }
 
 static int set_refused(void *context, const char *key, const void *value, size_t bytes)
@@ -175,7 +191,16 @@ static void all_ranks_meet_through_the_callers_store(void **state)
 	struct table table = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 	const collet_store_callbacks callbacks = { .set = table_set, .get = table_get, .context = &table };
 	meet_and_check("", NULL, 3, &callbacks);
-	meet_and_check("", "s3cret", 3, &callbacks);  /* the value of the first one is still there */
+	assert_string_equal(table.key, "collet/test/rank0");
+	/* Nothing of the first meeting is found by a second one: not its address, not its secret. */
+	assert_int_equal(table.bytes, 0);
+	meet_and_check("", "s3cret", 3, &callbacks);
+
+	const collet_store_callbacks removing = {
+		.set = table_set, .get = table_get, .remove = table_remove, .context = &table
+	};
+	meet_and_check("", NULL, 3, &removing);
+	assert_int_equal(table.removals, 1);
 
 	struct test_rank rank;
 	const collet_store_callbacks refusing = { .set = set_refused, .get = table_get, .context = &table };
@@ -184,6 +209,65 @@ static void all_ranks_meet_through_the_callers_store(void **state)
 	test_world_meet(&rank, 1);
 	assert_int_equal(rank.status, COLLET_ERR_RENDEZVOUS);
 	test_world_deinit(&rank, 1);
+}
+
+/* Keeps the Unix socket of rank 0 to itself, as if the ranks were on several hosts. */
+static int table_set_tcp(void *context, const char *key, const void *value, size_t bytes)
+{
+	char text[2048];
+	const char *name = memmem(value, bytes, "unix ", 5);
+	if (!name)
+		return table_set(context, key, value, bytes);
+	name += strlen("unix ");
+	const size_t before = (size_t)(name - (const char *)value), after = strcspn(name, "\n");
+	memcpy(text, value, before);
+	text[before] = '-';
+	memcpy(text + before + 1, name + after, bytes - before - after);
+	return table_set(context, key, text, bytes - after + 1);
+}
+
+/* Ranks that meet over the network need a secret, and have none but that of the store. An earlier run has left its
+ * value there, with another secret, and rank 0 listens at the same port again. */
+static void the_callers_store_hands_on_a_secret(void **state)
+{
+	struct table table = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	const collet_store_callbacks callbacks = { .set = table_set_tcp, .get = table_get, .context = &table };
+	struct test_rank ranks[3];
+	enum { PORTS = 4 }; /* rank 0 has two listeners */
+	char before[400] = "collet-place 1\nhost 0000000000000001\nunix -\n";
+	const uint16_t port = (uint16_t)(test_free_port() - PORTS);
+	size_t used = strlen(before);
+	for (uint16_t p = 0; p < PORTS; p++)
+		used += (size_t)snprintf(before + used, sizeof(before) - used, "tcp 127.0.0.1 %u\n", port + p);
+	snprintf(before + used, sizeof(before) - used, "secret %064d\nend\n", 7);
+	table.stale = before;
+	table.stale_gets = 6;
+	for (uint32_t r = 0; r < 3; r++) {
+		test_rank_set(&ranks[r], r, 3, "", NULL, 20000);
+		ranks[r].launch.store_callbacks = &callbacks;
+		strcpy(ranks[r].launch.interface, "lo");
+		ranks[r].make_blob = test_blob_of_seven;
+		assert_int_equal(ranks[r].launch.secret_bytes, 0);
+	}
+	ranks[0].launch.port_first = port;
+	ranks[0].launch.port_last = (uint16_t)(port + PORTS - 1);
+	test_rank_start(&ranks[1]);
+	test_rank_start(&ranks[2]);
+	pthread_mutex_lock(&table.mutex);
+	while (table.gets < 6)
+		pthread_cond_wait(&table.changed, &table.mutex);
+	pthread_mutex_unlock(&table.mutex);
+	test_rank_start(&ranks[0]);
+	for (uint32_t r = 0; r < 3; r++)
+		test_rank_join(&ranks[r]);
+	test_world_assert_met(ranks, 3);
+	for (uint32_t r = 0; r < 3; r++) {
+		assert_int_equal(ranks[r].launch.secret_bytes, ranks[0].launch.secret_bytes);
+		assert_memory_equal(
+			ranks[r].launch.secret, ranks[0].launch.secret, ranks[0].launch.secret_bytes);
+	}
+	assert_true(ranks[0].launch.secret_bytes > 0);
+	test_world_deinit(ranks, 3);
 }
 
 static void rank_0_may_come_last(void **state)
@@ -339,6 +423,7 @@ int main(void)
 		cmocka_unit_test(by_the_hosts_own_name_nobody_listens_on_loopback),
 		cmocka_unit_test(all_ranks_meet_through_a_folder),
 		cmocka_unit_test(all_ranks_meet_through_the_callers_store),
+		cmocka_unit_test(the_callers_store_hands_on_a_secret),
 		cmocka_unit_test(rank_0_may_come_last),
 		cmocka_unit_test(a_port_of_the_launcher_is_left_alone),
 		cmocka_unit_test(listening_ports_come_from_the_range),

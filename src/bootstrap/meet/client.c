@@ -192,10 +192,14 @@ static collet_status join_at(struct client *client, const struct collet_address 
 	return status;
 }
 
-/* True if the refusal may come from another job, which listens at the same shared address. */
+/* True if the refusal may come from another job, which listens at the same shared address. Or from this run's rank 0 at
+ * the address of an earlier run, whose secret the store still had. */
 static bool is_other_job(const struct client *client)
 {
-	return client->state->store.kind->is_shared && client->handshake.refusal == COLLET_REFUSAL_JOB;
+	const struct collet_store *store = &client->state->store;
+	const enum collet_refusal refusal = client->handshake.refusal;
+	return (store->kind->is_shared && refusal == COLLET_REFUSAL_JOB) ||
+	       (store->hands_secret_on && refusal == COLLET_REFUSAL_SECRET);
 }
 
 static collet_status try_address(struct client *client, const struct collet_address *address)

@@ -14,7 +14,7 @@
 /* The state of one rank during the bootstrap. */
 struct collet_bootstrap_state {
 	struct collet_bootstrap *bootstrap;
-	const struct collet_launch *launch;
+	struct collet_launch *launch;
 	struct collet_peer_info *peer_info;
 	collet_make_blob make_blob;
 	void *context;

@@ -85,7 +85,13 @@ static const struct collet_store_kind tcp_scan_store = {
 	.withdraw = withdraw_nothing,
 };
 
-collet_status collet_store_init(struct collet_store *store, const struct collet_launch *launch)
+void collet_store_deinit(struct collet_store *store)
+{
+	collet_wipe(store->announced, sizeof(store->announced));
+	collet_wipe(store->made_secret, sizeof(store->made_secret));
+}
+
+collet_status collet_store_init(struct collet_store *store, struct collet_launch *launch)
 {
 	memset(store, 0, sizeof(*store));
 	store->launch = launch;

@@ -6,6 +6,7 @@
 
 #include "bootstrap/address.h"
 #include "bootstrap/environment/launch.h"
+#include "bootstrap/secret.h"
 
 enum { COLLET_MAX_ROOT_ADDRESSES = 64, COLLET_SCAN_PORTS = 16 };
 
@@ -16,20 +17,24 @@ struct collet_root_addresses {
 	char unix_name[64];              /* abstract Unix name */
 	struct collet_address tcp[COLLET_MAX_ROOT_ADDRESSES];
 	uint32_t tcp_count;
+	char secret[COLLET_MADE_SECRET_BYTES]; /* made by rank 0 and handed on by the store; "": none */
 };
 
 struct collet_store {
 	const struct collet_store_kind *kind;
-	const struct collet_launch *launch;
+	struct collet_launch *launch;
 	char key[320];                   /* file: its path; callbacks: the key */
 	char announced[1024];            /* rank 0: the text it wrote; withdraw() removes only that */
+	char made_secret[COLLET_MADE_SECRET_BYTES]; /* rank 0: the secret that it has made; "": none */
+	bool hands_secret_on;            /* others: the secret came by the store */
 };
 
 struct collet_store_kind {
 	const char *name;
 	bool is_fixed;                   /* find() also tells rank 0 where to listen; else it chooses and announces */
 	bool is_shared;                  /* other jobs may listen at these addresses; clients skip them */
-	/* Finds the addresses. Returns COLLET_PENDING if they are not known yet. May wait for about a second. */
+	/* Finds the addresses, and gives the launch a secret that the store hands on. Returns COLLET_PENDING if they
+	 * are not known yet. May wait for about a second. */
 	collet_status (*find)(struct collet_store *store, struct collet_root_addresses *addresses);
 	/* On rank 0: publishes its addresses. */
 	collet_status (*announce)(struct collet_store *store, const struct collet_root_addresses *addresses);
@@ -37,7 +42,10 @@ struct collet_store_kind {
 	void (*withdraw)(struct collet_store *store);
 };
 
-collet_status collet_store_init(struct collet_store *store, const struct collet_launch *launch);
+/* The launch gets a secret if it has none and the store may hand one on. */
+collet_status collet_store_init(struct collet_store *store, struct collet_launch *launch);
+/* Wipes what it knows of secrets. */
+void collet_store_deinit(struct collet_store *store);
 
 /* Computes the abstract name for "unix:NAME", which contains the user's number. */
 collet_status collet_store_unix_name(const char *name, char unix_name[64]);

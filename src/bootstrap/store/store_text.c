@@ -28,6 +28,8 @@ bool collet_root_addresses_write(const struct collet_root_addresses *addresses, 
 		inet_ntop(at->any.sa_family, raw, address, sizeof(address));
 		used += snprintf(text + used, bytes - (size_t)used, "tcp %s %u\n", address, collet_address_port(at));
 	}
+	if (addresses->secret[0] && used >= 0 && (size_t)used < bytes)
+		used += snprintf(text + used, bytes - (size_t)used, "secret %s\n", addresses->secret);
 	if (used >= 0 && (size_t)used < bytes)
 		used += snprintf(text + used, bytes - (size_t)used, "end\n");
 	return used >= 0 && (size_t)used < bytes;
@@ -75,6 +77,8 @@ bool collet_root_addresses_read(struct collet_root_addresses *addresses, const c
 		} else if (strncmp(line, "unix ", 5) == 0 && strlen(line + 5) < sizeof(addresses->unix_name)) {
 			addresses->has_unix = strcmp(line + 5, "-") != 0;
 			snprintf(addresses->unix_name, sizeof(addresses->unix_name), "%.63s", line + 5);
+		} else if (strncmp(line, "secret ", 7) == 0 && strlen(line + 7) < sizeof(addresses->secret)) {
+			snprintf(addresses->secret, sizeof(addresses->secret), "%.64s", line + 7);
 		} else if (strcmp(line, "end") == 0) {
 			ended = true;
 		} else if (!read_tcp_line(addresses, line)) {
@@ -187,13 +191,24 @@ static collet_status callback_find(struct collet_store *store, struct collet_roo
 	if (bytes >= sizeof(text))
 		return COLLET_PENDING;
 	text[bytes] = 0;
-	return collet_root_addresses_read(addresses, text) ? COLLET_OK : COLLET_PENDING;
+	collet_status status = collet_root_addresses_read(addresses, text) ? COLLET_OK : COLLET_PENDING;
+	/* The text of an earlier run has another secret. */
+	if (status == COLLET_OK && addresses->secret[0] && (!store->launch->secret_bytes || store->hands_secret_on)) {
+		store->hands_secret_on = true;
+		status = collet_secret_use(store->launch, addresses->secret);
+	}
+	collet_wipe(text, sizeof(text));
+	collet_wipe(addresses->secret, sizeof(addresses->secret));
+	return status;
 }
 
 static collet_status callback_announce(struct collet_store *store, const struct collet_root_addresses *addresses)
 {
 	const struct collet_store_callbacks *callbacks = store->launch->store_callbacks;
-	collet_status status = write_addresses(store, addresses);
+	struct collet_root_addresses announced = *addresses;
+	memcpy(announced.secret, store->made_secret, sizeof(announced.secret));
+	const collet_status status = write_addresses(store, &announced);
+	collet_wipe(announced.secret, sizeof(announced.secret));
 	if (status)
 		return status;
 	if (callbacks->set(callbacks->context, store->key, store->announced, strlen(store->announced)) != 0)
@@ -203,7 +218,14 @@ static collet_status callback_announce(struct collet_store *store, const struct 
 
 static void callback_withdraw(struct collet_store *store)
 {
-	/* There is no callback that deletes; a later run overwrites the text. */
+	const struct collet_store_callbacks *callbacks = store->launch->store_callbacks;
+	if (!store->announced[0])
+		return;
+	/* If that fails, what stays does no harm: see above. */
+	if (callbacks->remove)
+		(void)callbacks->remove(callbacks->context, store->key);
+	else
+		(void)callbacks->set(callbacks->context, store->key, "", 0);
 }
 
 collet_status collet_store_callback_init(struct collet_store *store)
@@ -217,5 +239,6 @@ collet_status collet_store_callback_init(struct collet_store *store)
 		return collet_fail(COLLET_ERR_ARGUMENT, "store_callbacks needs both set and get");
 	snprintf(store->key, sizeof(store->key), "collet/%s/rank0", store->launch->job);
 	store->kind = &kind;
-	return COLLET_OK;
+	const bool lacks_secret = store->launch->rank == 0 && !store->launch->secret_bytes;
+	return lacks_secret ? collet_secret_make(store->launch, store->made_secret) : COLLET_OK;
 }
