@@ -20,6 +20,7 @@
 #include "engine/connection_manager.h"
 #include "engine/progress_thread.h"
 #include "selection/choice.h"
+#include "topology/host_topology.h"
 #include "transport/registry.h"
 
 /* Maps a page that a fork fills with zeros in the child, so that noticing a fork costs one load. */
@@ -226,8 +227,26 @@ static bool close_gpu(struct collet_context *context, bool is_forked)
 	return !context->gpu || collet_offload->context_close(context, is_forked);
 }
 
+struct progress_settings {
+	bool is_wanted;
+	int cpu; /* -1: where the caller may run */
+};
+
+static collet_status read_progress(
+	const struct collet_launch *launch, const collet_options *options, struct progress_settings *progress)
+{
+	uint64_t cpu = UINT64_MAX;
+	collet_status status = read_switch(
+		options ? options->progress_thread : 0, "COLLET_PROGRESS_THREAD", &progress->is_wanted);
+	if (status == COLLET_OK)
+		status = collet_env_list_u64("COLLET_PROGRESS_CPU", launch->local_rank, COLLET_MAX_CPUS - 1, &cpu);
+	progress->cpu = cpu == UINT64_MAX ? -1 : (int)cpu;
+	return status;
+}
+
 /* Reads the options, the environment and what this host is. */
-static collet_status read_local(struct collet_context *context, const collet_options *options, bool *progress_thread)
+static collet_status read_local(
+	struct collet_context *context, const collet_options *options, struct progress_settings *progress)
 {
 	collet_status status = read_log_level(context);
 	if (status != COLLET_OK)
@@ -240,8 +259,7 @@ static collet_status read_local(struct collet_context *context, const collet_opt
 	if (status == COLLET_OK)
 		status = read_settings(context, options);
 	if (status == COLLET_OK)
-		status = read_switch(
-			options ? options->progress_thread : 0, "COLLET_PROGRESS_THREAD", progress_thread);
+		status = read_progress(&context->launch, options, progress);
 	if (status == COLLET_OK)
 		status = read_switch(options ? options->thread_multiple : 0, "COLLET_THREAD_MULTIPLE",
 			&context->thread_multiple);
@@ -318,13 +336,13 @@ static collet_status run_bootstrap(struct collet_context *context)
 	return COLLET_OK;
 }
 
-static collet_status start_threads(struct collet_context *context, bool progress_thread)
+static collet_status start_threads(struct collet_context *context, const struct progress_settings *progress)
 {
 	struct collet_engine *engine = &context->engine;
 	collet_status status = start_control(context);
-	if (status != COLLET_OK || !progress_thread)
+	if (status != COLLET_OK || !progress->is_wanted)
 		return status;
-	status = collet_engine_start_progress_thread(engine);
+	status = collet_engine_start_progress_thread(engine, progress->cpu);
 	if (status != COLLET_OK) {
 		collet_control_destroy(&engine->control);
 		collet_connections_deinit(engine);
@@ -335,11 +353,11 @@ static collet_status start_threads(struct collet_context *context, bool progress
 collet_status collet_context_create(struct collet_context **created, const collet_options *options)
 {
 	struct collet_context *context = calloc(1, sizeof(*context));
-	bool progress_thread = false;
+	struct progress_settings progress = { .cpu = -1 };
 	if (!context)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
 	pthread_mutex_init(&context->registry.lock, NULL);
-	collet_status status = read_local(context, options, &progress_thread);
+	collet_status status = read_local(context, options, &progress);
 	if (status == COLLET_OK)
 		status = make_fork_mark(context);
 	if (status != COLLET_OK)
@@ -350,7 +368,7 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	status = run_bootstrap(context);
 	if (status != COLLET_OK)
 		goto err_own;
-	status = start_threads(context, progress_thread);
+	status = start_threads(context, &progress);
 	if (status != COLLET_OK)
 		goto err_met;
 	*created = context;

@@ -57,6 +57,41 @@ collet_status collet_env_u64(const char *name, uint64_t max, uint64_t *value)
 		COLLET_ERR_CONFIG, "%s=%s is not a number from 0 to %llu", name, text, (unsigned long long)max);
 }
 
+/* Parses a list of numbers up to max. Writes the entry of this index if there is one, and how many there are. */
+static bool parse_list(const char *text, uint64_t index, uint64_t max, uint64_t *value, uint32_t *count)
+{
+	char entry[24];
+	uint64_t number;
+	for (*count = 0;; text++) {
+		const size_t length = strcspn(text, ",");
+		if (length >= sizeof(entry))
+			return false;
+		memcpy(entry, text, length);
+		entry[length] = '\0';
+		if (!collet_parse_u64(entry, max, &number))
+			return false;
+		if ((*count)++ == index)
+			*value = number;
+		text += length;
+		if (!*text)
+			return true;
+	}
+}
+
+collet_status collet_env_list_u64(const char *name, uint32_t index, uint64_t max, uint64_t *value)
+{
+	const char *text = collet_env(name);
+	uint64_t found;
+	uint32_t count;
+	if (!text)
+		return COLLET_OK;
+	if (!parse_list(text, index, max, &found, &count))
+		return collet_fail(COLLET_ERR_CONFIG, "%s=%s is no list of numbers from 0 to %llu, as 4,5,6", name,
+			text, (unsigned long long)max);
+	(void)parse_list(text, index % count, max, value, &count);
+	return COLLET_OK;
+}
+
 collet_status collet_env_bytes(const char *name, uint64_t *value)
 {
 	const char *text = collet_env(name);

@@ -14,6 +14,8 @@ collet_status collet_env_u64(const char *name, uint64_t max, uint64_t *value);
 collet_status collet_env_bytes(const char *name, uint64_t *value);
 /* "0", "1", "yes", "no", "true", "false", "on", "off". */
 collet_status collet_env_bool(const char *name, bool *value);
+/* Reads the entry of this index of a list ("4,5,6"), which is repeated if it is shorter. */
+collet_status collet_env_list_u64(const char *name, uint32_t index, uint64_t max, uint64_t *value);
 /* Reads seconds, also with a fraction. 0 gives COLLET_NO_TIMEOUT. */
 collet_status collet_env_timeout(const char *name, int64_t *timeout_ns);
 

@@ -1,6 +1,8 @@
 /* The progress thread makes progress on requests that no thread waits for. It parks while a user's thread waits. */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -77,16 +79,56 @@ static collet_status open_timer(struct collet_engine *engine)
 		"(ulimit -n) reached?", strerror(error));
 }
 
-collet_status collet_engine_start_progress_thread(struct collet_engine *engine)
+/* Binds a thread that is to be created to a CPU. Returns 0, or the system's error. */
+static int bind_to(pthread_attr_t *attributes, int cpu)
+{
+	cpu_set_t *set = CPU_ALLOC((size_t)cpu + 1);
+	const size_t bytes = CPU_ALLOC_SIZE((size_t)cpu + 1);
+	if (!set)
+		return ENOMEM;
+	CPU_ZERO_S(bytes, set);
+	CPU_SET_S((size_t)cpu, bytes, set);
+	const int error = pthread_attr_setaffinity_np(attributes, bytes, set);
+	CPU_FREE(set);
+	return error;
+}
+
+/* Creates the thread, which leaves signals to the user's threads. Returns 0, or the system's error. */
+static int create_thread(struct collet_engine *engine, int cpu)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	int error = pthread_attr_init(&attributes);
+	if (error)
+		return error;
+	if (cpu >= 0)
+		error = bind_to(&attributes, cpu);
+	if (!error) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		error = pthread_create(&engine->progress_thread, &attributes, progress_main, engine);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	}
+	pthread_attr_destroy(&attributes);
+	return error;
+}
+
+collet_status collet_engine_start_progress_thread(struct collet_engine *engine, int cpu)
 {
 	const collet_status status = open_timer(engine);
 	if (status != COLLET_OK)
 		return status;
-	const int error = pthread_create(&engine->progress_thread, NULL, progress_main, engine);
+	const int error = create_thread(engine, cpu);
 	if (error) {
 		close(engine->progress_timer_fd);
+		if (cpu >= 0 && error == EINVAL)
+			return collet_fail(COLLET_ERR_CONFIG,
+				"COLLET_PROGRESS_CPU: the progress thread of rank %u may not run on CPU %d; lscpu "
+				"shows which there are",
+				engine->rank, cpu);
 		return collet_fail(COLLET_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(error));
 	}
+	pthread_setname_np(engine->progress_thread, "collet-progress");
 	engine->has_progress_thread = true;
 	return COLLET_OK;
 }

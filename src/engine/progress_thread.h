@@ -9,7 +9,8 @@
 
 #include "engine/engine.h"
 
-collet_status collet_engine_start_progress_thread(struct collet_engine *engine);
+/* Starts it, on this CPU (-1: where the calling thread may run). */
+collet_status collet_engine_start_progress_thread(struct collet_engine *engine, int cpu);
 void collet_engine_stop_progress_thread(struct collet_engine *engine);
 
 /* True if a user's thread waits or is about to. Relaxed, as everywhere: it decides who should run, and orders

@@ -59,6 +59,31 @@ static void a_bad_variable_is_named(void **state)
 	assert_int_equal(timeout, 1500000000);
 }
 
+static void a_list_has_an_entry_for_each(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t index;
+		collet_status status;
+		uint64_t value;
+	} rows[] = {
+		{ "", 0, COLLET_OK, 77 }, { "4", 0, COLLET_OK, 4 }, { "4", 3, COLLET_OK, 4 },
+		{ "4,5,9", 0, COLLET_OK, 4 }, { "4,5,9", 2, COLLET_OK, 9 }, { "4,5,9", 4, COLLET_OK, 5 },
+		{ "10", 0, COLLET_ERR_CONFIG, 77 }, { "4,", 0, COLLET_ERR_CONFIG, 77 },
+		{ "4,,5", 0, COLLET_ERR_CONFIG, 77 }, { "4,x", 0, COLLET_ERR_CONFIG, 77 },
+		{ "-1", 0, COLLET_ERR_CONFIG, 77 }, { "4-6", 0, COLLET_ERR_CONFIG, 77 },
+		{ "000000000000000000000000000001", 0, COLLET_ERR_CONFIG, 77 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		uint64_t value = 77;
+		setenv("COLLET_TEST_LIST", rows[i].text, 1);
+		assert_int_equal(collet_env_list_u64("COLLET_TEST_LIST", rows[i].index, 9, &value), rows[i].status);
+		assert_int_equal(value, rows[i].value);
+		if (rows[i].status != COLLET_OK)
+			assert_non_null(strstr(collet_last_error(), rows[i].text));
+	}
+}
+
 static void every_status_and_type_has_a_name(void **state)
 {
 	for (int s = 0; s < COLLET_STATUS_COUNT; s++)
@@ -100,6 +125,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_are_parsed_strictly),
 		cmocka_unit_test(a_bad_variable_is_named),
+		cmocka_unit_test(a_list_has_an_entry_for_each),
 		cmocka_unit_test(every_status_and_type_has_a_name),
 		cmocka_unit_test(a_sentence_may_quote_the_last_one),
 		cmocka_unit_test(deadlines_saturate),
