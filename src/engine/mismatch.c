@@ -32,7 +32,7 @@
 
 static const int64_t FIRST_QUERY_NS = 100 * 1000000, QUERY_INTERVAL_NS = 400 * 1000000,
 		     WARN_AFTER_NS = 10 * INT64_C(1000000000), WARN_REPLY_NS = 500 * 1000000,
-		     MISMATCH_GRACE_NS = 800 * 1000000, LOSS_GRACE_NS = 1000 * 1000000;
+		     MISMATCH_GRACE_NS = 3 * INT64_C(1000000000), LOSS_GRACE_NS = 1000 * 1000000;
 
 /* Stages of a call's warning. */
 enum { WARNING_NONE, WARNING_QUERIED, WARNING_DONE };
@@ -308,6 +308,9 @@ static void search_difference(struct collet_comm_state *state, uint32_t peer)
 	else
 		send_query(
 			state, peer, reply->agreed_count + (reply->differing_sequence - reply->agreed_count) / 2);
+	/* Each reply halves what is left to search, so a suspicion waits for the next one. */
+	if (suspected_status(&state->mismatch) == COLLET_ERR_MISMATCH)
+		state->mismatch.grace_deadline_ns = collet_clock_ns() + MISMATCH_GRACE_NS;
 }
 
 /* Notes that the histories of the two ranks differ at this call, though its signature may not. */
