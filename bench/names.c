@@ -27,7 +27,8 @@ static const struct alias dtype_aliases[] = {
 	{ "bfloat16", COLLET_BF16 }, { "fp8e4m3", COLLET_F8E4M3 }, { "fp8e5m2", COLLET_F8E5M2 },
 	{ "int", COLLET_I32 }, { "int32", COLLET_I32 }, { "int8", COLLET_I8 }, { "char", COLLET_I8 },
 	{ "int64", COLLET_I64 }, { "uint", COLLET_U32 }, { "uint32", COLLET_U32 }, { "uint8", COLLET_U8 },
-	{ "byte", COLLET_U8 }, { "uint64", COLLET_U64 },
+	{ "byte", COLLET_U8 }, { "uint64", COLLET_U64 }, { "int16", COLLET_I16 }, { "short", COLLET_I16 },
+	{ "uint16", COLLET_U16 }, { "ushort", COLLET_U16 }, { "boolean", COLLET_BOOL },
 };
 
 static const struct alias op_aliases[] = {

@@ -128,8 +128,8 @@ static const struct option_row rows[] = {
 		NUMBER(segment_bytes, 1, UINT32_MAX), .scope = CALLS },
 	{ "channels", "N", "over so many channels (sockets of a pair, for tcp), instead of the chosen number",
 		NUMBER(channels, 1, COLLET_CHANNELS_MAX), .scope = CALLS },
-	{ "dtype", "NAME", "i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2, or float, double,\n"
-		"half, int and the like (f32)", CALL(parse_dtype), .scope = CALLS | ON(EXPLAIN) },
+	{ "dtype", "NAME", "i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 bool, or float,\n"
+		"double, half, int, short and the like (f32)", CALL(parse_dtype), .scope = CALLS | ON(EXPLAIN) },
 	{ "op", "NAME", "sum product min max average premul_sum and or xor (sum)", CALL(parse_op),
 		.scope = CALLS | ON(EXPLAIN) },
 	{ "root", "RANK", "(0)", NUMBER(work.root, 0, UINT32_MAX - 1), .scope = CALLS | ON(EXPLAIN) },

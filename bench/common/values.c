@@ -121,6 +121,8 @@ static double float_input(const struct bench_work *work, uint32_t rank, uint32_t
 
 static uint64_t integer_input(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t index)
 {
+	if (work->dtype == COLLET_BOOL) /* true is any byte but 0: half of the ranks' first bit, or rarely false */
+		return hash(rank, index) & (hash(0, index) % 3 ? 0x81 : 0xff);
 	if (work->op == COLLET_PRODUCT)
 		return (uint64_t)(int64_t)factor(rank, ranks, index);
 	return hash(rank, index);
@@ -129,7 +131,7 @@ static uint64_t integer_input(const struct bench_work *work, uint32_t rank, uint
 void bench_input_element(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t index, void *element)
 {
 	const collet_dtype dtype = (collet_dtype)work->dtype;
-	if (!bench_collective_combines((enum bench_collective)work->collective) || bench_dtype_is_integer(dtype))
+	if (!bench_collective_combines((enum bench_collective)work->collective) || !bench_dtype_is_float(dtype))
 		store_integer(dtype, bench_collective_combines((enum bench_collective)work->collective)
 			? integer_input(work, rank, ranks, index) : hash(rank, index), element);
 	else
@@ -170,7 +172,7 @@ static void combined_floats(const struct bench_work *work, uint32_t ranks, uint6
 
 static bool is_signed(collet_dtype dtype)
 {
-	return dtype == COLLET_I8 || dtype == COLLET_I32 || dtype == COLLET_I64;
+	return dtype == COLLET_I8 || dtype == COLLET_I16 || dtype == COLLET_I32 || dtype == COLLET_I64;
 }
 
 /* The value of the low bits as the type reads them, in 64 bits. */
@@ -186,13 +188,23 @@ static bool less(collet_dtype dtype, uint64_t a, uint64_t b)
 	return is_signed(dtype) ? (int64_t)a < (int64_t)b : a < b;
 }
 
+/* What the operation is for elements that are 0 or 1. */
+static collet_op truth_op(collet_op op)
+{
+	return op == COLLET_PRODUCT || op == COLLET_MIN ? COLLET_AND :
+		op == COLLET_SUM || op == COLLET_MAX    ? COLLET_OR : op;
+}
+
 static void combined_integers(const struct bench_work *work, uint32_t ranks, uint64_t index, void *element)
 {
 	const collet_dtype dtype = (collet_dtype)work->dtype;
+	const bool is_truth = dtype == COLLET_BOOL;
+	const collet_op op = is_truth ? truth_op((collet_op)work->op) : (collet_op)work->op;
 	uint64_t result = 0;
 	for (uint32_t rank = 0; rank < ranks; rank++) {
-		const uint64_t value = widened(dtype, integer_input(work, rank, ranks, index));
-		switch (rank == 0 ? COLLET_OP_COUNT : (collet_op)work->op) {
+		const uint64_t input = widened(dtype, integer_input(work, rank, ranks, index));
+		const uint64_t value = is_truth ? input != 0 : input;
+		switch (rank == 0 ? COLLET_OP_COUNT : op) {
 		case COLLET_OP_COUNT: result = value; break;
 		case COLLET_PRODUCT: result *= value; break;
 		case COLLET_MIN: result = less(dtype, value, result) ? value : result; break;
@@ -241,7 +253,7 @@ void bench_expected_element(
 {
 	if (bench_collective_combines((enum bench_collective)work->collective)) {
 		const uint64_t at = work->collective == BENCH_REDUCE_SCATTER ? rank * count + index : index;
-		if (bench_dtype_is_integer((collet_dtype)work->dtype))
+		if (!bench_dtype_is_float((collet_dtype)work->dtype))
 			combined_integers(work, ranks, at, element);
 		else
 			combined_floats(work, ranks, at, element);

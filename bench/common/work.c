@@ -70,16 +70,23 @@ collet_op bench_op_find(const char *name)
 
 bool bench_dtype_is_integer(collet_dtype dtype)
 {
-	return dtype <= COLLET_U64;
+	return dtype <= COLLET_U64 || dtype == COLLET_I16 || dtype == COLLET_U16;
+}
+
+bool bench_dtype_is_float(collet_dtype dtype)
+{
+	return !bench_dtype_is_integer(dtype) && dtype != COLLET_BOOL;
 }
 
 bool bench_op_fits(collet_op op, collet_dtype dtype)
 {
 	switch (op) {
 	case COLLET_PREMUL_SUM:
-		return !bench_dtype_is_integer(dtype);
+		return bench_dtype_is_float(dtype);
 	case COLLET_AND: case COLLET_OR: case COLLET_XOR:
-		return bench_dtype_is_integer(dtype);
+		return !bench_dtype_is_float(dtype);
+	case COLLET_AVERAGE:
+		return dtype != COLLET_BOOL;
 	case COLLET_USER:
 		return false;   /* not measured: its cost is the user's function */
 	default:

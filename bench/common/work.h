@@ -33,6 +33,7 @@ bool bench_collective_takes_bytes(enum bench_collective collective);
 collet_dtype bench_dtype_find(const char *name);
 collet_op bench_op_find(const char *name);
 bool bench_dtype_is_integer(collet_dtype dtype);
+bool bench_dtype_is_float(collet_dtype dtype);
 /* Does op exist for dtype? The library's own rule, as its header states it. */
 bool bench_op_fits(collet_op op, collet_dtype dtype);
 

@@ -8,6 +8,8 @@ MPI_Datatype mpi_datatype(collet_dtype dtype)
 	switch (dtype) {
 	case COLLET_I8: return MPI_INT8_T;
 	case COLLET_U8: return MPI_UINT8_T;
+	case COLLET_I16: return MPI_INT16_T;
+	case COLLET_U16: return MPI_UINT16_T;
 	case COLLET_I32: return MPI_INT32_T;
 	case COLLET_U32: return MPI_UINT32_T;
 	case COLLET_I64: return MPI_INT64_T;

@@ -74,6 +74,8 @@ Function reduction(collet_dtype dtype, collet_op op)
 	switch (dtype) {
 	case COLLET_I8: return reduction<int8_t>(op);
 	case COLLET_U8: return reduction<uint8_t>(op);
+	case COLLET_I16: return reduction<int16_t>(op);
+	case COLLET_U16: return reduction<uint16_t>(op);
 	case COLLET_I32: return reduction<int32_t>(op);
 	case COLLET_U32: return reduction<uint32_t>(op);
 	case COLLET_I64: return reduction<int64_t>(op);

@@ -113,6 +113,9 @@ typedef enum collet_dtype {
 	COLLET_F64,     /* double: IEEE binary64 */
 	COLLET_F8E4M3,  /* OCP 8-bit float: no infinities, S.1111.111 is NaN, largest 448 */
 	COLLET_F8E5M2,  /* OCP 8-bit float: IEEE-like, largest finite 57344 */
+	COLLET_I16,     /* int16_t */
+	COLLET_U16,     /* uint16_t */
+	COLLET_BOOL,    /* bool: one byte, of which 0 is false and all else true */
 	COLLET_DTYPE_COUNT /* number of types */
 } collet_dtype;
 
@@ -141,7 +144,9 @@ COLLET_API const char *collet_dtype_name(collet_dtype dtype);
  *              may overflow, use PREMUL_SUM with a scale of 1/n.
  * PREMUL_SUM   first multiplies each rank's elements by that rank's how.scale, in f32 (f64: in f64), and rounds them
  *              to the dtype. Floats only.
- * AND, OR, XOR  work on the bits of integers; other types are refused.
+ * AND, OR, XOR  work on the bits of integers, and on bool; floats are refused.
+ * bool         MIN and PRODUCT are AND, MAX and SUM are OR. Results of operations are 0 or 1, whatever bytes of inputs
+ *              are true. AVERAGE and PREMUL_SUM are refused. Calls that only move data keep the bytes.
  * USER         calls the combine() of how.user_op.
  * Any other combination of op and dtype is COLLET_ERR_UNSUPPORTED. */
 typedef enum collet_op {

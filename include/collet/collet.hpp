@@ -68,12 +68,15 @@ template <> struct dtype_of<double> {
 template <> struct dtype_of<std::byte> {
 	static constexpr collet_dtype value = COLLET_U8;
 };
+template <> struct dtype_of<bool> {
+	static_assert(sizeof(bool) == 1, "COLLET_BOOL has one byte");
+	static constexpr collet_dtype value = COLLET_BOOL;
+};
 /* Integers go by their size and sign, whatever they are called. */
 template <class T>
-struct dtype_of<T,
-	std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool> &&
-		(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8)>> {
+struct dtype_of<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8>> {
 	static constexpr collet_dtype value = sizeof(T) == 1 ? (std::is_signed_v<T> ? COLLET_I8 : COLLET_U8) :
+		sizeof(T) == 2				     ? (std::is_signed_v<T> ? COLLET_I16 : COLLET_U16) :
 		sizeof(T) == 4				     ? (std::is_signed_v<T> ? COLLET_I32 : COLLET_U32) :
 							       (std::is_signed_v<T> ? COLLET_I64 : COLLET_U64);
 };

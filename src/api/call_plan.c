@@ -39,8 +39,10 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 	if ((unsigned)call->op >= COLLET_OP_COUNT)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %d is no operation", call->function, (int)call->op);
 	if (!collet_op_supports(call->op, call->dtype))
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: %s is not defined for %s", call->function,
-			collet_op_name(call->op), collet_dtype_name(call->dtype));
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: %s is not defined for %s%s", call->function,
+			collet_op_name(call->op), collet_dtype_name(call->dtype),
+			call->dtype == COLLET_BOOL ? ", which has and, or, xor, min, max, sum (or) and product (and)" :
+						     "");
 	if (call->op == COLLET_USER && (!how->user_op || !how->user_op->combine))
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: COLLET_USER needs how.user_op with a combine function",
 			call->function);
@@ -196,10 +198,13 @@ static collet_status init_reduction(collet_comm *comm, const struct collet_call_
 	struct collet_request *request)
 {
 	request->prescales = call->op == COLLET_PREMUL_SUM;
-	request->averages = call->op == COLLET_AVERAGE;
-	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
-	return collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale,
-		request->shape.size, comm->context->isa);
+	request->finishes = call->op == COLLET_AVERAGE || (call->dtype == COLLET_BOOL && call->op != COLLET_OP_COUNT);
+	const bool moves = call->op == COLLET_OP_COUNT;
+	const collet_op op = moves ? COLLET_SUM : call->op;
+	/* A reduction of bool would make its bytes 0 or 1. */
+	const collet_dtype dtype = moves && call->dtype == COLLET_BOOL ? COLLET_U8 : call->dtype;
+	return collet_reduction_init(&request->reduction, dtype, op, how->user_op, how->scale, request->shape.size,
+		comm->context->isa);
 }
 
 static collet_status plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,

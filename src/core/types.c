@@ -4,14 +4,16 @@
 static const struct {
 	const char *name;
 	size_t bytes;
-	bool is_integer;
+	enum { INTEGER, FLOAT, TRUTH } kind;
 } dtypes[COLLET_DTYPE_COUNT] = {
-	[COLLET_I8] = { "i8", 1, true },          [COLLET_U8] = { "u8", 1, true },
-	[COLLET_I32] = { "i32", 4, true },        [COLLET_U32] = { "u32", 4, true },
-	[COLLET_I64] = { "i64", 8, true },        [COLLET_U64] = { "u64", 8, true },
-	[COLLET_F16] = { "f16", 2, false },       [COLLET_BF16] = { "bf16", 2, false },
-	[COLLET_F32] = { "f32", 4, false },       [COLLET_F64] = { "f64", 8, false },
-	[COLLET_F8E4M3] = { "f8e4m3", 1, false }, [COLLET_F8E5M2] = { "f8e5m2", 1, false },
+	[COLLET_I8] = { "i8", 1, INTEGER },          [COLLET_U8] = { "u8", 1, INTEGER },
+	[COLLET_I32] = { "i32", 4, INTEGER },        [COLLET_U32] = { "u32", 4, INTEGER },
+	[COLLET_I64] = { "i64", 8, INTEGER },        [COLLET_U64] = { "u64", 8, INTEGER },
+	[COLLET_F16] = { "f16", 2, FLOAT },       [COLLET_BF16] = { "bf16", 2, FLOAT },
+	[COLLET_F32] = { "f32", 4, FLOAT },       [COLLET_F64] = { "f64", 8, FLOAT },
+	[COLLET_F8E4M3] = { "f8e4m3", 1, FLOAT }, [COLLET_F8E5M2] = { "f8e5m2", 1, FLOAT },
+	[COLLET_I16] = { "i16", 2, INTEGER },       [COLLET_U16] = { "u16", 2, INTEGER },
+	[COLLET_BOOL] = { "bool", 1, TRUTH },
 };
 
 static const char *const ops[COLLET_OP_COUNT] = {
@@ -47,12 +49,12 @@ const char *collet_op_name(collet_op op)
 
 bool collet_dtype_is_integer(collet_dtype dtype)
 {
-	return is_dtype(dtype) && dtypes[dtype].is_integer;
+	return is_dtype(dtype) && dtypes[dtype].kind == INTEGER;
 }
 
 bool collet_dtype_is_float(collet_dtype dtype)
 {
-	return is_dtype(dtype) && !dtypes[dtype].is_integer;
+	return is_dtype(dtype) && dtypes[dtype].kind == FLOAT;
 }
 
 bool collet_dtype_is_narrow_float(collet_dtype dtype)
@@ -70,12 +72,14 @@ bool collet_op_supports(collet_op op, collet_dtype dtype)
 	if (!is_dtype(dtype))
 		return false;
 	switch (op) {
-	case COLLET_SUM: case COLLET_PRODUCT: case COLLET_MIN: case COLLET_MAX: case COLLET_AVERAGE: case COLLET_USER:
+	case COLLET_SUM: case COLLET_PRODUCT: case COLLET_MIN: case COLLET_MAX: case COLLET_USER:
 		return true;
+	case COLLET_AVERAGE:
+		return dtype != COLLET_BOOL;
 	case COLLET_PREMUL_SUM:
 		return collet_dtype_is_float(dtype);
 	case COLLET_AND: case COLLET_OR: case COLLET_XOR:
-		return collet_dtype_is_integer(dtype);
+		return !collet_dtype_is_float(dtype);
 	case COLLET_OP_COUNT:
 		break;
 	}
@@ -93,7 +97,7 @@ bool collet_op_is_exact(collet_op op, collet_dtype dtype)
 	case COLLET_XOR: return true;
 	case COLLET_SUM:
 	case COLLET_PRODUCT:
-	case COLLET_AVERAGE: return collet_dtype_is_integer(dtype);
+	case COLLET_AVERAGE: return !collet_dtype_is_float(dtype);
 	default: return false;
 	}
 }

@@ -170,7 +170,7 @@ static void reduce_operands(struct collet_task *task, struct collet_work_item *i
 			}
 		}
 	}
-	const bool finish = step->is_final && request->averages;
+	const bool finish = step->is_final && request->finishes;
 	struct collet_queued_transfer *returnable = returnable_operand(task, item);
 	if (returnable)
 		reduce_and_return(task, item, returnable, operands, finish);
@@ -186,7 +186,7 @@ static void store_kept(struct collet_task *task, struct collet_work_item *item)
 	if (range_is_local(request, source)) {
 		const char *from = work_item_source(item);
 		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
-		const bool finish = item->step->is_final && request->averages;
+		const bool finish = item->step->is_final && request->finishes;
 		struct collet_operand operand = { from, scale };
 		if (scale || finish || item->published)
 			compute_value(task, item, &operand, 1, NULL, finish);

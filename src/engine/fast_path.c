@@ -168,7 +168,7 @@ static void reduce_operands(struct collet_request *request, const struct collet_
 	char *view = overwritten ? (char *)(uintptr_t)overwritten->view : NULL;
 	const struct collet_reduction_target target = { .result = address(request, step->value), .copy = view };
 	collet_reduction_run_to(&request->reduction, &target, state->tasks[0]->operands, step->operand_count,
-		step->count, step->averages, &state->roundings);
+		step->count, step->finishes, &state->roundings);
 	if (!overwritten)
 		return;
 	overwritten->flags &= ~(uint32_t)COLLET_TRANSFER_RETURNABLE;

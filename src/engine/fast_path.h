@@ -43,7 +43,7 @@ struct collet_fast_path_step {
 	struct collet_planned_transfer *operand_list, *send_list;
 	uint8_t operand_count, send_count;
 	uint8_t receive_count;       /* operands that are received */
-	bool reduces, averages, copies, writes;  /* writes: its value has a destination on this rank */
+	bool reduces, finishes, copies, writes;  /* writes: its value has a destination on this rank */
 	bool sends_first;            /* it only copies, and sends what it copies */
 	bool may_return;             /* it sends its value to the rank that its only received operand came from */
 	bool overwrites_sent;        /* it writes what an earlier step sends */

@@ -225,9 +225,9 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 	planned_step->count = step->is_per_peer ? 0 : step->source[0].span.count;
 	if (!step->is_per_peer)
 		planned_step->value = value_place(request, step, planned_step->count);
-	planned_step->averages = step->is_final && request->averages;
+	planned_step->finishes = step->is_final && request->finishes;
 	planned_step->reduces =
-		step->is_reduction || (planned_step->averages && range_is_local(request, &step->source[0]));
+		step->is_reduction || (planned_step->finishes && range_is_local(request, &step->source[0]));
 	planned_step->writes = range_is_local(request, &step->destination[0]);
 	planned_step->copies = planned_step->writes && !step->is_per_peer && range_is_local(request, &step->source[0]);
 	planned_step->sends_first = planned_step->copies && !planned_step->reduces;

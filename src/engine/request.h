@@ -51,7 +51,7 @@ struct collet_request {
 	struct collet_wide_sums wide; /* used: elements are f32, in memory of the communicator */
 	struct collet_fast_path fast_path;
 	bool has_published;          /* an item of it was published, so PUBLISH_WINDOW limits its items */
-	bool prescales, averages;    /* multiplies INPUT where it is read; divides in the final step */
+	bool prescales, finishes;    /* multiplies INPUT where it is read; divides (bool: makes 0 or 1) at last */
 	const char *input;
 	char *result;
 	uint64_t call_signature;     /* of this call alone */

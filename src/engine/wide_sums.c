@@ -86,7 +86,7 @@ collet_status collet_wide_sums_plan(struct collet_request *request, collet_dtype
 		return status;
 	wide->slice_count = slice_count(request);
 	wide->is_used = true;
-	request->averages = false;
+	request->finishes = false;
 	return COLLET_OK;
 }
 

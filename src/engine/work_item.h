@@ -102,7 +102,7 @@ static inline bool work_item_is_plain_copy(const struct collet_work_item *item)
 	const struct collet_step *step = item->step;
 	return !step->is_reduction && range_is_local(request, &step->source[0]) &&
 		!(request->prescales && step->source[0].buffer == COLLET_INPUT) &&
-		!(request->averages && step->is_final);
+		!(request->finishes && step->is_final);
 }
 
 /* True if no step of the collective reduces. */

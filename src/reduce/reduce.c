@@ -57,6 +57,7 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 		.op = op,
 		.element_bytes = collet_dtype_bytes(dtype),
 		.is_integer = collet_dtype_is_integer(dtype),
+		.is_truth = dtype == COLLET_BOOL && op != COLLET_USER,
 		.is_rounded = collet_dtype_is_narrow_float(dtype) && op != COLLET_MIN && op != COLLET_MAX &&
 			op != COLLET_USER,
 		.divisor = op == COLLET_AVERAGE ? world_size : 1,
@@ -85,6 +86,8 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 /* Division truncates, as in C. It is computed in i64 and u64, which hold the divisor for every world size. */
 DEFINE_DIVIDE(int8_t, int64_t)
 DEFINE_DIVIDE(uint8_t, uint64_t)
+DEFINE_DIVIDE(int16_t, int64_t)
+DEFINE_DIVIDE(uint16_t, uint64_t)
 DEFINE_DIVIDE(int32_t, int64_t)
 DEFINE_DIVIDE(uint32_t, uint64_t)
 DEFINE_DIVIDE(int64_t, int64_t)
@@ -98,6 +101,12 @@ static void divide(collet_dtype dtype, void *data, size_t count, uint32_t diviso
 		break;
 	case COLLET_U8:
 		divide_uint8_t(data, count, divisor);
+		break;
+	case COLLET_I16:
+		divide_int16_t(data, count, divisor);
+		break;
+	case COLLET_U16:
+		divide_uint16_t(data, count, divisor);
 		break;
 	case COLLET_I32:
 		divide_int32_t(data, count, divisor);
@@ -185,7 +194,8 @@ void collet_reduction_run_to(const struct collet_reduction *r, const struct coll
 		return;
 	const bool is_divided = is_last && r->divisor > 1;
 	const bool is_scaled = r->op == COLLET_PREMUL_SUM && operands[0].is_scaled;
-	const bool is_plain_copy = operand_count == 1 && !is_scaled && (r->is_integer || !is_divided);
+	const bool is_plain_copy =
+		operand_count == 1 && !is_scaled && !r->is_truth && (r->is_integer || !is_divided);
 	/* Integers are divided, and user-defined operations run, before the result is copied. */
 	const bool is_copied_last = is_plain_copy || r->user_op || (r->is_integer && is_divided);
 	if (is_plain_copy) {

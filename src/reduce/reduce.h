@@ -54,6 +54,7 @@ struct collet_reduction {
 	size_t element_bytes;
 	bool is_rounded;              /* results are rounded to 16 or 8 bits */
 	bool is_integer;
+	bool is_truth;                /* bool: even a single operand becomes 0 or 1 */
 	uint32_t divisor;             /* world size for an average, else 1 */
 	const collet_user_op *user_op;
 	struct collet_scaling scaling;
@@ -74,11 +75,11 @@ COLLET_MUST_USE collet_status collet_reduction_init(struct collet_reduction *r, 
 	const collet_user_op *user_op, double scale, uint32_t world_size, enum collet_isa isa);
 
 /* Computes result[i] = operand 0 (op) operand 1 (op) ... for count elements. There is at least one operand; a single
- * one is copied, after scaling or division where these apply. is_last: no later step changes the elements, so an
- * average is divided here, before it is rounded. result may be exactly the data of one or more operands, with no other
- * overlap. *rounded_count (may be NULL) grows by the number of elements rounded to 16 or 8 bits: none by copies, min
- * and max, and those of a user-defined operation are not counted. A user-defined operation is applied from left to
- * right in blocks, in the floating-point mode of kernels. Any thread may call. */
+ * one is copied, after scaling or division where these apply (bool: as 0 or 1). is_last: no later step changes the
+ * elements, so an average is divided here, before it is rounded. result may be exactly the data of one or more
+ * operands, with no other overlap. *rounded_count (may be NULL) grows by the number of elements rounded to 16 or 8
+ * bits: none by copies, min and max, and those of a user-defined operation are not counted. A user-defined operation is
+ * applied from left to right in blocks, in the floating-point mode of kernels. Any thread may call. */
 void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t count, bool is_last, uint64_t *rounded_count);
 /* Does the same, and stores the elements in all places of the target. */

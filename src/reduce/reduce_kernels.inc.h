@@ -230,32 +230,44 @@ VECTOR_INLINE bool is_small_pair(const struct collet_reduction_target *target, u
 /* ---- Kernels. Signed and unsigned integers share those that do not depend on the sign. ---- */
 
 DEFINE_KERNEL(reduce_sum_8, &bytes_1, sum_8)
+DEFINE_KERNEL(reduce_sum_16, &bytes_2, sum_16)
 DEFINE_KERNEL(reduce_sum_32, &bytes_4, sum_32)
 DEFINE_KERNEL(reduce_sum_64, &bytes_8, sum_64)
 DEFINE_KERNEL(reduce_product_8, &bytes_1, product_8)
+DEFINE_KERNEL(reduce_product_16, &bytes_2, product_16)
 DEFINE_KERNEL(reduce_product_32, &bytes_4, product_32)
 DEFINE_KERNEL(reduce_product_64, &bytes_8, product_64)
 DEFINE_KERNEL(reduce_min_i8, &bytes_1, min_i8)
 DEFINE_KERNEL(reduce_min_u8, &bytes_1, min_u8)
+DEFINE_KERNEL(reduce_min_i16, &bytes_2, min_i16)
+DEFINE_KERNEL(reduce_min_u16, &bytes_2, min_u16)
 DEFINE_KERNEL(reduce_min_i32, &bytes_4, min_i32)
 DEFINE_KERNEL(reduce_min_u32, &bytes_4, min_u32)
 DEFINE_KERNEL(reduce_min_i64, &bytes_8, min_i64)
 DEFINE_KERNEL(reduce_min_u64, &bytes_8, min_u64)
 DEFINE_KERNEL(reduce_max_i8, &bytes_1, max_i8)
 DEFINE_KERNEL(reduce_max_u8, &bytes_1, max_u8)
+DEFINE_KERNEL(reduce_max_i16, &bytes_2, max_i16)
+DEFINE_KERNEL(reduce_max_u16, &bytes_2, max_u16)
 DEFINE_KERNEL(reduce_max_i32, &bytes_4, max_i32)
 DEFINE_KERNEL(reduce_max_u32, &bytes_4, max_u32)
 DEFINE_KERNEL(reduce_max_i64, &bytes_8, max_i64)
 DEFINE_KERNEL(reduce_max_u64, &bytes_8, max_u64)
 DEFINE_KERNEL(reduce_and_8, &bytes_1, and_bits)
+DEFINE_KERNEL(reduce_and_16, &bytes_2, and_bits)
 DEFINE_KERNEL(reduce_and_32, &bytes_4, and_bits)
 DEFINE_KERNEL(reduce_and_64, &bytes_8, and_bits)
 DEFINE_KERNEL(reduce_or_8, &bytes_1, or_bits)
+DEFINE_KERNEL(reduce_or_16, &bytes_2, or_bits)
 DEFINE_KERNEL(reduce_or_32, &bytes_4, or_bits)
 DEFINE_KERNEL(reduce_or_64, &bytes_8, or_bits)
 DEFINE_KERNEL(reduce_xor_8, &bytes_1, xor_bits)
+DEFINE_KERNEL(reduce_xor_16, &bytes_2, xor_bits)
 DEFINE_KERNEL(reduce_xor_32, &bytes_4, xor_bits)
 DEFINE_KERNEL(reduce_xor_64, &bytes_8, xor_bits)
+DEFINE_KERNEL(reduce_and_truth, &truth, and_bits)
+DEFINE_KERNEL(reduce_or_truth, &truth, or_bits)
+DEFINE_KERNEL(reduce_xor_truth, &truth, xor_bits)
 
 /* lanes is the type in which elements are reduced: f32 or f64. shrink and divide belong to the average. What follows
  * them belongs to the sum's specification. */
@@ -319,6 +331,14 @@ const struct collet_kernels COLLET_KERNELS = {
 	.reduce = {
 		[COLLET_I8] = INTEGER_ROW(i8, 8),
 		[COLLET_U8] = INTEGER_ROW(u8, 8),
+		[COLLET_I16] = INTEGER_ROW(i16, 16),
+		[COLLET_U16] = INTEGER_ROW(u16, 16),
+		[COLLET_BOOL] = {
+			[COLLET_SUM] = reduce_or_truth, [COLLET_PRODUCT] = reduce_and_truth,
+			[COLLET_MIN] = reduce_and_truth, [COLLET_MAX] = reduce_or_truth,
+			[COLLET_AND] = reduce_and_truth, [COLLET_OR] = reduce_or_truth,
+			[COLLET_XOR] = reduce_xor_truth,
+		},
 		[COLLET_I32] = INTEGER_ROW(i32, 32),
 		[COLLET_U32] = INTEGER_ROW(u32, 32),
 		[COLLET_I64] = INTEGER_ROW(i64, 64),

@@ -19,6 +19,13 @@ VECTOR_INLINE void load_raw(vec *to, const unsigned char *from, uint32_t accumul
 		to[i] = vec_load(from + i * sizeof(vec));
 }
 
+/* All bytes but 0 are true, which is 1 from here on. */
+VECTOR_INLINE void load_truth(vec *to, const unsigned char *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i++)
+		to[i] = (vec)(vec_load(from + i * sizeof(vec)) != 0) & 1;
+}
+
 VECTOR_INLINE void pack_raw(vec *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i++)
@@ -342,6 +349,8 @@ static const struct storage_format f16_lanes = { 2, 1, load_raw, pack_f16_lanes,
 #endif
 
 static const struct storage_format bytes_1 = { 1, 1, load_raw, pack_raw, 0 };
+static const struct storage_format bytes_2 = { 2, 1, load_raw, pack_raw, 0 };
+static const struct storage_format truth = { 1, 1, load_truth, pack_raw, 0 };
 static const struct storage_format bytes_4 = { 4, 1, load_raw, pack_raw, 0 };
 static const struct storage_format bytes_8 = { 8, 1, load_raw, pack_raw, 0 };
 static const struct storage_format f32 = { 4, 1, load_raw, pack_f32, 0 };

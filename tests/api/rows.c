@@ -128,6 +128,9 @@ static uint64_t element(const struct row *row, uint32_t rank, uint64_t index)
 	const uint64_t hash = rows_mix(rows_mix(row->seed, rank), index);
 	if (row->op == COLLET_USER && !row->in_order)
 		return hash % MODULUS;
+	/* Few ranks have a false, and few elements only trues. */
+	if (call_infos[row->call].is_reduction && row->dtype == COLLET_BOOL)
+		return hash & (rows_mix(row->seed, index) % 3 ? 0x81 : 0xff);
 	if (!call_infos[row->call].is_reduction || !value_is_float(row->dtype))
 		return hash;
 	return row->values == VALUES_WILD ? wild_bits(row->dtype, hash)
@@ -147,8 +150,21 @@ static bool less(collet_dtype dtype, uint64_t a, uint64_t b)
 	return value_is_signed(dtype) ? (int64_t)a < (int64_t)b : a < b;
 }
 
+static uint64_t combine_truth(collet_op op, uint64_t a, uint64_t b)
+{
+	switch (op) {
+	case COLLET_PRODUCT:
+	case COLLET_MIN:
+	case COLLET_AND: return a & b;
+	case COLLET_XOR: return a ^ b;
+	default: return a | b;
+	}
+}
+
 static uint64_t combine_integers(const struct row *row, uint64_t a, uint64_t b)
 {
+	if (row->dtype == COLLET_BOOL)
+		return combine_truth(row->op, a, b);
 	switch (row->op) {
 	case COLLET_PRODUCT: return a * b;
 	case COLLET_MIN: return less(row->dtype, b, a) ? b : a;
@@ -161,11 +177,18 @@ static uint64_t combine_integers(const struct row *row, uint64_t a, uint64_t b)
 	}
 }
 
+/* All bytes but 0 are true, which is 1. */
+static uint64_t operand(const struct row *row, uint32_t rank, uint64_t index)
+{
+	const uint64_t value = widen(row->dtype, element(row, rank, index));
+	return row->dtype == COLLET_BOOL ? value != 0 : value;
+}
+
 static uint64_t reduced_integer(const struct row *row, uint32_t size, uint64_t index)
 {
-	uint64_t total = widen(row->dtype, element(row, 0, index));
+	uint64_t total = operand(row, 0, index);
 	for (uint32_t r = 1; r < size; r++)
-		total = widen(row->dtype, combine_integers(row, total, widen(row->dtype, element(row, r, index))));
+		total = widen(row->dtype, combine_integers(row, total, operand(row, r, index)));
 	if (row->op != COLLET_AVERAGE)
 		return total;
 	return value_is_signed(row->dtype) ? (uint64_t)((int64_t)total / (int64_t)size) : total / size;
@@ -362,7 +385,8 @@ static uint32_t list_pairs(struct pair *pairs)
 		for (int op = 0; op < COLLET_USER; op++) {
 			const bool is_float = value_is_float((collet_dtype)dtype);
 			const bool bitwise = op == COLLET_AND || op == COLLET_OR || op == COLLET_XOR;
-			if (is_float ? !bitwise : op != COLLET_PREMUL_SUM)
+			const bool divides = op == COLLET_AVERAGE && dtype == COLLET_BOOL;
+			if (is_float ? !bitwise : op != COLLET_PREMUL_SUM && !divides)
 				pairs[count++] = (struct pair){ (collet_dtype)dtype, (collet_op)op, false };
 		}
 	}

@@ -87,6 +87,11 @@ static collet_status scaled_integers(struct rank *rank)
 	return allreduce_how(rank, COLLET_PREMUL_SUM, COLLET_I32, &(collet_how){ .scale = 2 });
 }
 
+static collet_status averaged_truths(struct rank *rank)
+{
+	return allreduce_how(rank, COLLET_AVERAGE, COLLET_BOOL, NULL);
+}
+
 static collet_status no_user_op(struct rank *rank)
 {
 	return allreduce_how(rank, COLLET_USER, COLLET_F32, NULL);
@@ -296,6 +301,7 @@ static const struct mistake mistakes[] = {
 	MISTAKE(root_beyond, COLLET_ERR_ARGUMENT),
 	MISTAKE(bits_of_floats, COLLET_ERR_UNSUPPORTED),
 	MISTAKE(scaled_integers, COLLET_ERR_UNSUPPORTED),
+	MISTAKE(averaged_truths, COLLET_ERR_UNSUPPORTED),
 	MISTAKE(no_user_op, COLLET_ERR_ARGUMENT),
 	MISTAKE(user_op_without_function, COLLET_ERR_ARGUMENT),
 	MISTAKE(reserved_set, COLLET_ERR_ARGUMENT),

@@ -5,12 +5,12 @@
 
 bool value_is_float(collet_dtype dtype)
 {
-	return dtype >= COLLET_F16;
+	return dtype >= COLLET_F16 && dtype <= COLLET_F8E5M2;
 }
 
 bool value_is_signed(collet_dtype dtype)
 {
-	return dtype == COLLET_I8 || dtype == COLLET_I32 || dtype == COLLET_I64;
+	return dtype == COLLET_I8 || dtype == COLLET_I16 || dtype == COLLET_I32 || dtype == COLLET_I64;
 }
 
 uint64_t value_load(collet_dtype dtype, const void *from)

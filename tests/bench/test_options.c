@@ -235,6 +235,9 @@ static void people_may_type_the_names_that_they_know(void **state)
 		{ "all2all --dtype uint8", BENCH_ALLTOALL, COLLET_U8, COLLET_SUM },
 		{ "send-recv --dtype fp8_e4m3", BENCH_SENDRECV, COLLET_F8E4M3, COLLET_SUM },
 		{ "reduce --dtype int64 --op prod", BENCH_REDUCE, COLLET_I64, COLLET_PRODUCT },
+		{ "allreduce --dtype short --op bor", BENCH_ALLREDUCE, COLLET_I16, COLLET_OR },
+		{ "allreduce --dtype uint16", BENCH_ALLREDUCE, COLLET_U16, COLLET_SUM },
+		{ "allreduce --dtype boolean --op max", BENCH_ALLREDUCE, COLLET_BOOL, COLLET_MAX },
 		{ "tune all-gather", BENCH_ALLGATHER, COLLET_F32, COLLET_SUM },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -14,10 +14,11 @@ using ints = std::vector<int32_t>;
 template <class T> constexpr collet_dtype deduced = collet::dtype_of<T>::value;
 static_assert(deduced<float> == COLLET_F32 && deduced<double> == COLLET_F64, "floats");
 static_assert(deduced<std::int8_t> == COLLET_I8 && deduced<std::uint8_t> == COLLET_U8, "8 bits");
+static_assert(deduced<std::int16_t> == COLLET_I16 && deduced<std::uint16_t> == COLLET_U16, "16 bits");
 static_assert(deduced<std::int32_t> == COLLET_I32 && deduced<std::uint32_t> == COLLET_U32, "32 bits");
 static_assert(deduced<std::int64_t> == COLLET_I64 && deduced<std::uint64_t> == COLLET_U64, "64 bits");
 static_assert(deduced<long long> == COLLET_I64 && deduced<unsigned long long> == COLLET_U64, "by size, not by name");
-static_assert(deduced<std::byte> == COLLET_U8, "bytes");
+static_assert(deduced<std::byte> == COLLET_U8 && deduced<bool> == COLLET_BOOL, "bytes");
 
 /* A type of the program's own: bits of a 16-bit float. */
 struct half {

@@ -169,7 +169,7 @@ static void reduce_f64(const struct reference_case *c, void *result)
 
 static bool is_signed(collet_dtype dtype)
 {
-	return dtype == COLLET_I8 || dtype == COLLET_I32 || dtype == COLLET_I64;
+	return dtype == COLLET_I8 || dtype == COLLET_I16 || dtype == COLLET_I32 || dtype == COLLET_I64;
 }
 
 /* Truncates value to the type, then extends it with sign or zeros. */
@@ -215,11 +215,32 @@ static void reduce_integers(const struct reference_case *c, void *result)
 	memcpy(result, &sum, bytes);
 }
 
+/* ---- bool: every byte but 0 is true ---- */
+
+static void reduce_truth(const struct reference_case *c, void *result)
+{
+	uint32_t trues = 0;
+	for (uint32_t k = 0; k < c->operand_count; k++)
+		trues += *(const uint8_t *)c->operands[k] != 0;
+	switch (c->op) {
+	case COLLET_AND: case COLLET_MIN: case COLLET_PRODUCT:
+		*(uint8_t *)result = trues == c->operand_count;
+		break;
+	case COLLET_XOR:
+		*(uint8_t *)result = trues % 2;
+		break;
+	default:
+		*(uint8_t *)result = trues > 0;
+	}
+}
+
 void reference_reduce(const struct reference_case *c, void *result)
 {
 	const bool is_scaled = c->op == COLLET_PREMUL_SUM && c->scaled[0];
 	const bool is_divided = c->op == COLLET_AVERAGE && c->finish && c->world_size > 1;
-	if (c->operand_count == 1 && !is_scaled && !is_divided)
+	if (c->dtype == COLLET_BOOL)
+		reduce_truth(c, result);
+	else if (c->operand_count == 1 && !is_scaled && !is_divided)
 		memcpy(result, c->operands[0], collet_dtype_bytes(c->dtype));
 	else if (c->dtype == COLLET_F64)
 		reduce_f64(c, result);

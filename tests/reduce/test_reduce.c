@@ -243,6 +243,11 @@ static void floats_match_the_reference(void **state)
 			check_dtype((collet_dtype)d);
 }
 
+static void truth_matches_the_reference(void **state)
+{
+	check_dtype(COLLET_BOOL);
+}
+
 /* ---- Examples of the rules ---- */
 
 static float reduce_two(enum collet_isa isa, collet_op op, uint32_t a, uint32_t b)
@@ -515,6 +520,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(integers_match_the_reference),
 		cmocka_unit_test(floats_match_the_reference),
+		cmocka_unit_test(truth_matches_the_reference),
 		cmocka_unit_test(nan_and_zero_obey_one_rule),
 		cmocka_unit_test(many_operands_round_once),
 		cmocka_unit_test(every_16_bit_float_is_rounded_alike),

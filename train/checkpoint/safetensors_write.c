@@ -22,7 +22,8 @@ static const struct {
 } dtypes[] = {
 	{ COLLET_F64, "F64" }, { COLLET_F32, "F32" }, { COLLET_F16, "F16" }, { COLLET_BF16, "BF16" },
 	{ COLLET_F8E4M3, "F8_E4M3" }, { COLLET_F8E5M2, "F8_E5M2" }, { COLLET_I64, "I64" }, { COLLET_U64, "U64" },
-	{ COLLET_I32, "I32" }, { COLLET_U32, "U32" }, { COLLET_I8, "I8" }, { COLLET_U8, "U8" },
+	{ COLLET_I32, "I32" }, { COLLET_U32, "U32" }, { COLLET_I16, "I16" }, { COLLET_U16, "U16" },
+	{ COLLET_I8, "I8" }, { COLLET_U8, "U8" }, { COLLET_BOOL, "BOOL" },
 };
 
 const char *safetensors_dtype_name(collet_dtype dtype)

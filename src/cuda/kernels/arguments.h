@@ -20,6 +20,9 @@
 	K(reduce_f64)                                                                                                  \
 	K(reduce_f8e4m3)                                                                                               \
 	K(reduce_f8e5m2)                                                                                               \
+	K(reduce_i16)                                                                                                  \
+	K(reduce_u16)                                                                                                  \
+	K(reduce_truth)                                                                                                \
 	K(copy)                                                                                                        \
 	K(swap)                                                                                                        \
 	K(wide_sums)                                                                                                   \

@@ -174,9 +174,23 @@ FLOAT_OPERATIONS(f64, double, uint64_t, 0x8000000000000000u)
 
 INTEGER_OPERATIONS(i8, int8_t, uint32_t)
 INTEGER_OPERATIONS(u8, uint8_t, uint32_t)
+INTEGER_OPERATIONS(i16, int16_t, uint32_t)
+INTEGER_OPERATIONS(u16, uint16_t, uint32_t)
 INTEGER_OPERATIONS(i32, int32_t, uint32_t)
 INTEGER_OPERATIONS(u32, uint32_t, uint32_t)
 INTEGER_OPERATIONS(i64, int64_t, uint64_t)
 INTEGER_OPERATIONS(u64, uint64_t, uint64_t)
+
+/* Operands are 0 or 1. */
+DEVICE uint8_t combine_truth(uint32_t op, uint8_t a, uint8_t b)
+{
+	switch (op) {
+	case COLLET_PRODUCT:
+	case COLLET_MIN:
+	case COLLET_AND: return a & b;
+	case COLLET_XOR: return a ^ b;
+	default: return a | b;
+	}
+}
 
 #endif

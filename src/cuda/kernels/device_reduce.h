@@ -105,11 +105,32 @@ SMALL_LANES(f8e5m2, u8, uint8_t, small_widen(code, f8e5m2_format()), small_narro
 	AVERAGE_LANES(name, type, divide_##name)
 INTEGER_LANES(i8, int8_t, u8, uint8_t, int64_t)
 INTEGER_LANES(u8, uint8_t, u8, uint8_t, uint64_t)
+INTEGER_LANES(i16, int16_t, u16, uint16_t, int64_t)
+INTEGER_LANES(u16, uint16_t, u16, uint16_t, uint64_t)
 INTEGER_LANES(i32, int32_t, u32, uint32_t, int64_t)
 INTEGER_LANES(u32, uint32_t, u32, uint32_t, uint64_t)
 INTEGER_LANES(i64, int64_t, u64, uint64_t, int64_t)
 INTEGER_LANES(u64, uint64_t, u64, uint64_t, uint64_t)
 #undef INTEGER_LANES
+
+/* Every byte but 0 is true. */
+DEVICE uint8_t unpack_truth(const union pack *pack, uint32_t i)
+{
+	return pack->u8[i] != 0;
+}
+DEVICE void repack_truth(union pack *pack, uint32_t i, uint8_t x)
+{
+	pack->u8[i] = x;
+}
+DEVICE uint8_t scale_truth(uint8_t x, uint64_t scale)
+{
+	return x;
+}
+DEVICE uint8_t divide_truth(const struct reduction *reduction, uint8_t x)
+{
+	return x;
+}
+AVERAGE_LANES(truth, uint8_t, divide_truth)
 
 DEVICE float divide_f32(const struct reduction *reduction, float x)
 {
@@ -216,6 +237,21 @@ DEVICE float average_bf16(const struct reduction *reduction, float x)
 #define REDUCE_NAME f8e5m2
 #define REDUCE_IN f32
 #define REDUCE_TYPE float
+#define REDUCE_BYTES 1
+#include "cuda/kernels/device_reduce.inc.h"
+#define REDUCE_NAME i16
+#define REDUCE_IN i16
+#define REDUCE_TYPE int16_t
+#define REDUCE_BYTES 2
+#include "cuda/kernels/device_reduce.inc.h"
+#define REDUCE_NAME u16
+#define REDUCE_IN u16
+#define REDUCE_TYPE uint16_t
+#define REDUCE_BYTES 2
+#include "cuda/kernels/device_reduce.inc.h"
+#define REDUCE_NAME truth
+#define REDUCE_IN truth
+#define REDUCE_TYPE uint8_t
 #define REDUCE_BYTES 1
 #include "cuda/kernels/device_reduce.inc.h"
 

@@ -55,6 +55,9 @@ REDUCE_KERNEL(f32, 4)
 REDUCE_KERNEL(f64, 8)
 REDUCE_KERNEL(f8e4m3, 1)
 REDUCE_KERNEL(f8e5m2, 1)
+REDUCE_KERNEL(i16, 2)
+REDUCE_KERNEL(u16, 2)
+REDUCE_KERNEL(truth, 1)
 
 DEVICE void copy_spans(const struct collet_span_arguments *arguments)
 {

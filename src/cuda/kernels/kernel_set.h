@@ -50,7 +50,7 @@ struct collet_gpu_reduction {
 /* A span of elements: each element of every result becomes ((source 0 op source 1) op source 2) ..., bit-equal to
  * collet_reduction_run(). Addresses are the GPU's, with any alignment; it is fastest if all are equal modulo 16. A
  * result may be exactly one of the span's sources. No other overlap is allowed, within a span or between the spans of
- * one call. A single source that is neither scaled nor divided is copied. */
+ * one call. A single source that is neither scaled nor divided is copied; of bool, as 0 or 1. */
 struct collet_gpu_span {
 	const void *const *sources;  /* 1 to COLLET_SPAN_MAX_OPERANDS */
 	void *const *results;        /* 1 to COLLET_SPAN_MAX_OPERANDS */

@@ -289,6 +289,9 @@ DEVICE void reduce_as(uint32_t dtype, const struct reduction *reduction)
 	case COLLET_F64: reduce_called_f64(reduction); break;
 	case COLLET_F8E4M3: reduce_called_f8e4m3(reduction); break;
 	case COLLET_F8E5M2: reduce_called_f8e5m2(reduction); break;
+	case COLLET_I16: reduce_called_i16(reduction); break;
+	case COLLET_U16: reduce_called_u16(reduction); break;
+	case COLLET_BOOL: reduce_called_truth(reduction); break;
 	default: break;
 	}
 }

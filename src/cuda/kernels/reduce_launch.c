@@ -39,7 +39,7 @@ static enum kind kind_of(const struct collet_gpu_reduction *reduction, const str
 {
 	if (span->is_swap)
 		return SPANS_SWAPPED;
-	return span->source_count == 1 && !span->scales &&
+	return span->source_count == 1 && !span->scales && reduction->dtype != COLLET_BOOL &&
 			       !(reduction->op == COLLET_AVERAGE && reduction->average_of > 1)
 		       ? SPANS_COPIED
 		       : SPANS_REDUCED;

@@ -111,7 +111,9 @@ static const char *launch(struct collet_shared_gpu *shared_gpu, struct shared_ca
 	const char *why = collet_span_plan_make(&shared_gpu->plan, &planned, shared_gpu->ranks);
 	if (why)
 		return why;
-	const struct collet_gpu_reduction reduction = { .dtype = summary->dtype,
+	/* Bytes that are only moved stay as they are. */
+	const bool is_moved_truth = !reduces && summary->dtype == COLLET_BOOL;
+	const struct collet_gpu_reduction reduction = { .dtype = is_moved_truth ? COLLET_U8 : summary->dtype,
 		.op = reduces ? summary->op : COLLET_SUM,
 		.average_of = summary->op == COLLET_AVERAGE ? shared_gpu->size : 1 };
 	collet_status status = collet_copy_stream_push_context(shared_gpu->device->cuda, shared_gpu->copy_stream);

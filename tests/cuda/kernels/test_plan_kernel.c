@@ -137,12 +137,13 @@ static void choose_type(struct row *row, uint64_t n)
 	} types[] = {
 		{ COLLET_F32, COLLET_SUM }, { COLLET_BF16, COLLET_AVERAGE }, { COLLET_F16, COLLET_PREMUL_SUM },
 		{ COLLET_I32, COLLET_MAX }, { COLLET_F64, COLLET_AVERAGE }, { COLLET_F8E4M3, COLLET_SUM },
-		{ COLLET_I8, COLLET_AVERAGE }, { COLLET_F32, COLLET_PREMUL_SUM },
+		{ COLLET_I8, COLLET_AVERAGE }, { COLLET_F32, COLLET_PREMUL_SUM }, { COLLET_U16, COLLET_SUM },
+		{ COLLET_BOOL, COLLET_XOR },
 	};
 	const bool reduces = row->program->collective == COLLET_ALLREDUCE ||
 		row->program->collective == COLLET_REDUCE || row->program->collective == COLLET_REDUCE_SCATTER;
-	row->dtype = types[n % 8].dtype;
-	row->op = reduces ? types[n % 8].op : COLLET_SUM;
+	row->dtype = types[n % 10].dtype;
+	row->op = reduces ? types[n % 10].op : COLLET_SUM;
 	if (collet_op_averages_narrow(row->op, row->dtype) && !row->program->reduces_once)
 		row->dtype = COLLET_F32;
 }
