@@ -407,8 +407,8 @@ typedef struct collet_received {
  *
  * A call ends alone at its deadline, with COLLET_ERR_TIMEOUT, if no data of it are under way: a receive that no message
  * has matched, a send that no receive has matched, or that has not left this rank. Its peer never gets the message. Any
- * other call that misses its deadline ends the communicator. Messages of up to the tuning's eager size (64 KiB) are
- * sent at once, and then are under way until the transport has taken them. */
+ * other call that misses its deadline ends the communicator, and any on a stream, which cannot be told. Messages of up
+ * to the tuning's eager size (64 KiB) are sent at once, and then are under way until the transport has taken them. */
 
 /* Sends count elements to peer. Returns when buf may be reused; a large message must be received first. */
 COLLET_MUST_USE COLLET_API collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count,
