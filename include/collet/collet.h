@@ -362,6 +362,12 @@ COLLET_MUST_USE COLLET_API collet_status collet_allgatherv(collet_comm *comm, co
 /* Combines all ranks' send (n * count elements), and writes block r of the result to rank r's recv (count elements). */
 COLLET_MUST_USE COLLET_API collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv,
 	uint64_t count, collet_dtype dtype, collet_op op, const collet_how *how);
+/* Combines all ranks' send element by element, in blocks: counts[r] elements at displacements[r]. Writes block r of the
+ * result to rank r's recv. Every rank passes the same counts; displacements may differ. recv_count is counts[rank]. The
+ * average of f16, bf16, f8e4m3 and f8e5m2 is done by the algorithm "direct" alone. */
+COLLET_MUST_USE COLLET_API collet_status collet_reduce_scatterv(collet_comm *comm, const void *send,
+	const uint64_t *counts, const uint64_t *displacements, void *recv, uint64_t recv_count, collet_dtype dtype,
+	collet_op op, const collet_how *how);
 /* Copies every rank's send (count elements) to root's recv (n * count elements), in rank order. */
 COLLET_MUST_USE COLLET_API collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, uint32_t root, const collet_how *how);

@@ -369,6 +369,16 @@ public:
 	{
 		return reduce_scatter(both, own_block("reduce_scatter", both), op, how);
 	}
+	Result reduce_scatterv(const_buffer send, per_rank counts, per_rank displacements, buffer recv, collet_op op,
+		const collet_how *how = nullptr) const
+	{
+		fit_types("reduce_scatterv", send, recv);
+		fit_blocks("reduce_scatterv", "send", send, counts, displacements);
+		return run(how, [&](const collet_how *with) {
+			return collet_reduce_scatterv(comm_, send.data(), counts.data(), displacements.data(),
+				recv.data(), recv.count(), recv.dtype(), op, with);
+		});
+	}
 
 	Result gather(const_buffer send, buffer recv, std::uint32_t root, const collet_how *how = nullptr) const
 	{

@@ -57,6 +57,12 @@ static bool commutes(const struct collet_call_arguments *call, const collet_how 
 static collet_status check_named(const struct collet_call_arguments *call, const struct collet_program *program,
 	const struct collet_request *request, bool any_order, bool is_device)
 {
+	/* Sums are widened in slices of equal blocks. */
+	if (call->input_partition && collet_op_averages_narrow(call->op, call->dtype) &&
+		!collet_program_reduces_once(program, &request->shape))
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: algorithm %s cannot average %s in blocks of different counts; direct can", call->function,
+			program->name, collet_dtype_name(call->dtype));
 	/* The host widens sums slice by slice, so that scratch is no limit. */
 	const size_t element_bytes = is_device
 		? collet_message_element_bytes(program, &request->shape, call->dtype, call->op)

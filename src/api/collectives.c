@@ -428,6 +428,20 @@ collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_
 	return run_vector(comm, &call, &from, &to, how);
 }
 
+collet_status collet_reduce_scatterv(collet_comm *comm, const void *send, const uint64_t *counts,
+	const uint64_t *displacements, void *recv, uint64_t recv_count, collet_dtype dtype, collet_op op,
+	const collet_how *how)
+{
+	const collet_status status = check_own_count(comm, "collet_reduce_scatterv", "recv_count", recv_count, counts);
+	if (status != COLLET_OK)
+		return status;
+	struct collet_call_arguments call = { "collet_reduce_scatterv", COLLET_REDUCE_SCATTER, send, recv, recv_count,
+		dtype, op, 0, NULL, NULL };
+	struct v_buffer from = { .is_used = true, .is_vector = true, .counts = counts, .displacements = displacements };
+	struct v_buffer to = { .is_used = true, .own_count = recv_count };
+	return run_vector(comm, &call, &from, &to, how);
+}
+
 collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64_t *send_counts,
 	const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts, const uint64_t *recv_displacements,
 	collet_dtype dtype, const collet_how *how)

@@ -14,9 +14,16 @@ static bool is_any_order(const struct collet_path_query *call)
 	return !call->algorithm_named || call->op == COLLET_OP_COUNT || collet_op_is_exact(call->op, call->dtype);
 }
 
+/* Leaders do not do it: it goes through host memory, or kernels of each rank do it. */
+static bool is_reduce_scatterv(const struct collet_path_query *call)
+{
+	return call->collective == COLLET_REDUCE_SCATTER && call->shape->input.kind == COLLET_PARTITION_VECTOR;
+}
+
 static bool is_hierarchical(const collet_comm *comm, const struct collet_path_query *call)
 {
 	return comm->has_gpu_leaders && collet_program_inter_host(call->collective) && call->op != COLLET_USER &&
+	       !is_reduce_scatterv(call) &&
 	       call->shape->host_count > 1 &&
 	       collet_shape_bytes(call->collective, call->shape, collet_dtype_bytes(call->dtype)) >=
 		       COLLET_GPU_HIERARCHICAL_MIN;

@@ -2,6 +2,7 @@
  * merges equal neighbours into one row. */
 #include "selection/choice.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "collectives/host_groups.h"
@@ -32,11 +33,13 @@ uint64_t collet_shape_bytes(enum collet_collective collective, const struct coll
 	if (collective == COLLET_BARRIER)
 		return 0;
 	if (shape->result.kind == COLLET_PARTITION_VECTOR) {
+		/* Only in these collectives does every rank know all counts. */
+		const uint64_t *counts = collective == COLLET_ALLGATHER     ? shape->result.counts
+					 : collective == COLLET_REDUCE_SCATTER ? shape->input.counts
+									       : NULL;
 		uint64_t count = 0;
-		/* Only in this collective does every rank know all counts. */
-		if (collective == COLLET_ALLGATHER)
-			for (uint32_t i = 0; i < shape->size; i++)
-				count += shape->result.counts[i];
+		for (uint32_t i = 0; counts && i < shape->size; i++)
+			count += counts[i];
 		return count * element_bytes;
 	}
 	return shape->count * element_bytes * (is_counted_in_blocks(collective) ? shape->size : 1);
@@ -188,6 +191,17 @@ static const struct collet_program *first_that_fits(
 	return NULL;
 }
 
+/* Returns the first program that combines in rank order blocks of any counts. */
+static const struct collet_program *first_ordered_vector_form(enum collet_collective collective)
+{
+	size_t count, i = 0;
+	const struct collet_program *const *programs = collet_programs(collective, &count);
+	while (i < count && !(programs[i]->rank_ordered && programs[i]->has_vector_form))
+		i++;
+	assert(i < count);
+	return programs[i];
+}
+
 struct collet_decision collet_choose(struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes)
 {
@@ -202,6 +216,8 @@ struct collet_decision collet_choose(struct collet_choice_table *table, enum col
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
 	if (!collet_program_fits(program, shape))
 		program = first_that_fits(collective, kind, shape);
+	if (kind == COLLET_CHOICE_VECTOR && !commutative && !program->rank_ordered)
+		program = first_ordered_vector_form(collective);
 	return (struct collet_decision){ .program = program,
 		.channels = row->segmentation.channels,
 		.segment_bytes = row->segmentation.segment_bytes };

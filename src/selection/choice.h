@@ -84,7 +84,7 @@ size_t collet_message_element_bytes(
 	const struct collet_program *program, const struct collet_shape *shape, collet_dtype dtype, collet_op op);
 
 /* Chooses the algorithm for an average of narrow floats, at the costs of both kinds of messages. once: only among
- * programs that reduce once. */
+ * programs that reduce once, as for v-forms. */
 struct collet_decision collet_choose_average(const struct collet_choice_inputs *inputs,
 	struct collet_choice_table *table, enum collet_collective collective, const struct collet_shape *shape,
 	size_t element_bytes, bool once);

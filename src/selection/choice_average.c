@@ -25,16 +25,18 @@ struct collet_decision collet_choose_average(const struct collet_choice_inputs *
 	struct collet_shape first = *given;
 	const struct collet_shape *shape = &first;
 	first.rank = 0; /* all ranks choose alike */
+	const bool is_vector = given->result.kind == COLLET_PARTITION_VECTOR;
 	struct collet_decision best = collet_choose(table, collective, true, shape, element_bytes);
 	if (collet_program_reduces_once(best.program, shape))
 		return best;
 	best = collet_choose(table, collective, true, shape, sizeof(float));
-	bool found = !once;
+	bool found = !once && !is_vector;
 	double least = found ? cost_of(inputs, &best, shape, sizeof(float)) : 0;
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
 	for (size_t i = 0; i < count; i++) {
-		if (!collet_program_reduces_once(programs[i], shape) || !collet_program_fits(programs[i], shape))
+		if (!collet_program_reduces_once(programs[i], shape) || !collet_program_fits(programs[i], shape) ||
+			(is_vector && !programs[i]->has_vector_form))
 			continue;
 		const struct collet_decision other =
 			collet_choose_segmentation(inputs, programs[i], shape, element_bytes);

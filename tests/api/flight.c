@@ -122,6 +122,9 @@ static collet_status call(struct flight *f, collet_comm *comm, const collet_how 
 	case CALL_SCATTERV:
 		return collet_scatterv(comm, send, f->send.used ? f->send.counts : NULL,
 			f->send.used ? f->send.displacements : NULL, recv, own_recv, dtype, row->root, how);
+	case CALL_REDUCE_SCATTERV:
+		return collet_reduce_scatterv(comm, send, f->send.counts, f->send.displacements, recv, own_recv, dtype,
+			row->op, how);
 	default:
 		return collet_alltoallv(comm, send, f->send.counts, f->send.displacements, recv, f->recv.counts,
 			f->recv.displacements, dtype, how);

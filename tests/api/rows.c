@@ -21,6 +21,7 @@ const struct call_info call_infos[CALLS] = {
 	[CALL_ALLGATHERV] = { "allgatherv", "allgather", false, false, true, IN_PLACE_SEND_IN_RECV },
 	[CALL_GATHERV] = { "gatherv", "gather", false, true, true, IN_PLACE_SEND_IN_RECV },
 	[CALL_SCATTERV] = { "scatterv", "scatter", false, true, true, IN_PLACE_RECV_IN_SEND },
+	[CALL_REDUCE_SCATTERV] = { "reduce_scatterv", "reduce_scatter", true, false, true, IN_PLACE_RECV_IN_SEND },
 	[CALL_ALLTOALLV] = { "alltoallv", "alltoall", false, false, true, IN_PLACE_SAME },
 };
 
@@ -284,6 +285,12 @@ static void vector_sides(const struct row *row, uint32_t size, uint32_t rank, st
 		add_block(recv, (struct block){ 0, counts[rank], row->root, rank * stride, false });
 		if (!root)
 			return;
+		fill_vector(send, counts, size);
+		for (uint32_t r = 0; r < size; r++)
+			add_block(send, (struct block){ send->displacements[r], counts[r], rank, r * stride, false });
+		return;
+	case CALL_REDUCE_SCATTERV:
+		add_block(recv, (struct block){ 0, counts[rank], 0, rank * stride, true });
 		fill_vector(send, counts, size);
 		for (uint32_t r = 0; r < size; r++)
 			add_block(send, (struct block){ send->displacements[r], counts[r], rank, r * stride, false });

@@ -188,6 +188,34 @@ static collet_status no_displacements(struct rank *rank)
 	return collet_alltoallv(rank->comm, send, counts, NULL, recv, counts, displacements, COLLET_F32, NULL);
 }
 
+static collet_status sum_of_blocks(
+	struct rank *rank, uint64_t own_count, collet_dtype dtype, collet_op op, const collet_how *how)
+{
+	return collet_reduce_scatterv(rank->comm, send, counts, displacements, recv, own_count, dtype, op, how);
+}
+
+static collet_status other_own_sum_count(struct rank *rank)
+{
+	return sum_of_blocks(rank, 5, COLLET_I32, COLLET_SUM, NULL);
+}
+
+static collet_status narrow_average_of_blocks(struct rank *rank)
+{
+	return sum_of_blocks(rank, 4, COLLET_BF16, COLLET_AVERAGE, &(collet_how){ .algorithm = "ring" });
+}
+
+static void keep_left(
+	void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
+{
+	memmove(result, left, count * collet_dtype_bytes(dtype));
+}
+
+static collet_status ordered_sum_of_blocks(struct rank *rank)
+{
+	static const collet_user_op op = { .combine = keep_left, .name = "keep left" };
+	return sum_of_blocks(rank, 4, COLLET_I32, COLLET_USER, &(collet_how){ .algorithm = "ring", .user_op = &op });
+}
+
 static collet_status other_own_count(struct rank *rank)
 {
 	return collet_allgatherv(rank->comm, send, 5, recv, counts, displacements, COLLET_F32, NULL);
@@ -320,6 +348,9 @@ static const struct mistake mistakes[] = {
 	MISTAKE(no_counts, COLLET_ERR_ARGUMENT),
 	MISTAKE(no_displacements, COLLET_ERR_ARGUMENT),
 	MISTAKE(other_own_count, COLLET_ERR_ARGUMENT),
+	MISTAKE(other_own_sum_count, COLLET_ERR_ARGUMENT),
+	MISTAKE(narrow_average_of_blocks, COLLET_ERR_UNSUPPORTED),
+	MISTAKE(ordered_sum_of_blocks, COLLET_ERR_UNSUPPORTED),
 	MISTAKE(displacement_wraps, COLLET_ERR_ARGUMENT),
 	MISTAKE(send_to_nobody, COLLET_ERR_ARGUMENT),
 	MISTAKE(send_to_any, COLLET_ERR_ARGUMENT),

@@ -65,9 +65,10 @@ static void list_side(const struct run *run, const struct call *call, struct sid
 	const struct collet_partition alone = {COLLET_PARTITION_VECTOR, own, NULL, NULL};
 	const bool is_root = rank == call->root;
 	side->shape.count = 0;
-	side->shape.input = pairs || (c == COLLET_SCATTER && is_root) ? listed : alone;
+	const bool lists_input = pairs || c == COLLET_REDUCE_SCATTER || (c == COLLET_SCATTER && is_root);
+	side->shape.input = lists_input ? listed : alone;
 	side->shape.result = pairs || c == COLLET_ALLGATHER || (c == COLLET_GATHER && is_root) ? listed : alone;
-	if (c == COLLET_SCATTER && is_root)
+	if (lists_input && !pairs)
 		side->shape.input.count = own;
 	lengths[0] = side->shape.input.counts ? all : own;
 	lengths[1] = side->shape.result.counts ? all : own;

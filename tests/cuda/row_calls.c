@@ -39,6 +39,9 @@ static collet_status call(struct rank *rank, collet_comm *comm, const struct row
 	case CALL_SCATTERV:
 		return collet_scatterv(
 			comm, from, send->counts, send->displacements, to, recv->elements, row->dtype, row->root, how);
+	case CALL_REDUCE_SCATTERV:
+		return collet_reduce_scatterv(comm, from, send->counts, send->displacements, to, recv->elements,
+			row->dtype, row->op, how);
 	case CALL_ALLTOALLV:
 		return collet_alltoallv(comm, from, send->counts, send->displacements, to, recv->counts,
 			recv->displacements, row->dtype, how);

@@ -160,6 +160,18 @@ template <class Run> void reduce_scatter(const place &at, Run run)
 	at.expect({ send[at.self] }, { wanted[at.self] });
 }
 
+template <class Run> void reduce_scatterv(const place &at, Run run)
+{
+	const ints send{ -1, 10 * at.own, 20 * at.own, at.own, 30 * at.own, 40 * at.own, 50 * at.own };
+	ints recv(at.self + 1);
+	const std::vector<uint64_t> counts{ 1, 2, 3 };
+	const uint64_t displacements[] = { 3, 1, 4 };
+	run([&](const auto &calls) { return calls.reduce_scatterv(send, counts, displacements, recv, COLLET_SUM); });
+	const ints wanted[] = { { at.sum }, { 10 * at.sum, 20 * at.sum },
+		{ 30 * at.sum, 40 * at.sum, 50 * at.sum } };
+	at.expect(recv, wanted[at.self]);
+}
+
 template <class Run> void gather(const place &at, Run run)
 {
 	const ints send{ at.own };
@@ -274,6 +286,7 @@ template <class Run> void all_calls(const place &at, Run run)
 		{ "allgather", allgather },
 		{ "allgatherv", allgatherv },
 		{ "reduce_scatter", reduce_scatter },
+		{ "reduce_scatterv", reduce_scatterv },
 		{ "gather", gather },
 		{ "gatherv", gatherv },
 		{ "scatter", scatter },

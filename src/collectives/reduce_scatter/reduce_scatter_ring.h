@@ -4,7 +4,7 @@
  *
  * Cost (n ranks, blocks of b bytes): (n-1) (alpha + b (beta + gamma)). The least bytes, between neighbours only, and
  * n-1 roundings.
- * Use: large messages.
+ * Use: large messages. Blocks may have any counts.
  * Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_RING_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_RING_H
@@ -22,8 +22,8 @@ COLLET_PURE static inline struct collet_step reduce_scatter_ring_step(
 {
 	(void)part;
 	const uint32_t number = collet_position_at(shape, -1 - (int64_t)index);
-	const struct collet_span block = collet_partition_chunk(&shape->input, shape, number),
-				 all = collet_span_all(shape);
+	const struct collet_span block = collet_partition_chunk(&shape->input, shape, number);
+	const struct collet_span result = { 0, block.count };
 	const bool is_last = index == shape->size - 1;
 	struct collet_step step = collet_step_none();
 	if (index > 0)
@@ -31,7 +31,7 @@ COLLET_PURE static inline struct collet_step reduce_scatter_ring_step(
 	collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, block);
 	collet_step_add_destination(&step,
 		is_last ? collet_peers_self(shape) : collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT,
-		all);
+		result);
 	step.is_reduction = index > 0;
 	step.is_final = is_last;
 	return step;

@@ -112,6 +112,8 @@ bool collet_call_may_share_gpu(const collet_comm *comm, const struct collet_call
 {
 	if (comm->has_gpu_leaders && !collet_program_inter_host(call->collective))
 		return false;
+	if (call->collective == COLLET_REDUCE_SCATTER && call->input_partition)
+		return false;
 	return comm->gpu->shared_gpu && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
 	       (call->count || call->input_partition);
 }
