@@ -11,23 +11,10 @@
 
 #include <cmocka.h>
 
+#include "members.h"
 #include "ranks.h"
 
 enum { GONE }; /* an event of rank_post() */
-
-/* Checks the members and their order: each contributes its rank in the whole. */
-static bool members_are(struct rank *rank, collet_comm *group, const uint32_t *wanted, uint32_t count)
-{
-	uint32_t members[RANKS_MOST];
-	if (!rank_check(rank, collet_comm_size(group) == count, "%u members, not %u", collet_comm_size(group), count) ||
-		!rank_ok(rank, collet_allgather(group, &rank->rank, members, 1, COLLET_U32, NULL), "members"))
-		return false;
-	for (uint32_t i = 0; i < count; i++)
-		if (!rank_check(rank, members[i] == wanted[i], "member %u is %u, not %u", i, members[i], wanted[i]))
-			return false;
-	return rank_check(rank, wanted[collet_comm_rank(group)] == rank->rank, "member %u is not this rank",
-		collet_comm_rank(group));
-}
 
 /* ---- Members ---- */
 
