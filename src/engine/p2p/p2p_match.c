@@ -204,14 +204,21 @@ static collet_status handle_rts_pull(struct collet_comm_state *state, struct col
 	return deliver_or_store(state, unexpected);
 }
 
+/* Returns the entry of the large message with this number; NULL if there is none. Its tag is the number's low half. */
+static struct collet_match_entry *find_numbered(struct collet_match_table *table, uint32_t rank, uint64_t id)
+{
+	struct collet_match_entry *entry = collet_match_first(table, rank, (uint32_t)id);
+	while (entry && collet_p2p_request_of(entry)->p2p.id != id)
+		entry = entry->next;
+	return entry;
+}
+
 /* Handles RTR and ATS, the receiver's answers to a large message. */
 static collet_status handle_reply(struct collet_comm_state *state, uint32_t source, enum collet_p2p_kind kind,
 	const struct collet_p2p_header *header)
 {
 	struct collet_p2p *p2p = state->p2p;
-	struct collet_match_entry *entry = collet_match_first(&p2p->sends, source, (uint32_t)header->id);
-	while (entry && collet_p2p_request_of(entry)->p2p.id != header->id)
-		entry = entry->next;
+	struct collet_match_entry *entry = find_numbered(&p2p->sends, source, header->id);
 	struct collet_request *request = collet_p2p_request_of(entry);
 	const bool dropped = kind == P2P_RTR && !header->bytes;
 	if (!request && kind == P2P_RTR && collet_p2p_forget_withdrawn(p2p, source, header->id))
@@ -270,9 +277,7 @@ static collet_status handle_withdraw(struct collet_comm_state *state, uint32_t s
 		free(announced);
 		return collet_p2p_send_message(state, source, P2P_RTR, 0, &answer, NULL, 0, NULL);
 	}
-	struct collet_match_entry *entry = collet_match_first(&p2p->rendezvous, source, (uint32_t)id);
-	while (entry && collet_p2p_request_of(entry)->p2p.id != id)
-		entry = entry->next;
+	struct collet_match_entry *entry = find_numbered(&p2p->rendezvous, source, id);
 	/* A receive that was too short has ended. */
 	return entry ? wait_again(state, collet_p2p_request_of(entry)) : COLLET_OK;
 }
