@@ -211,6 +211,21 @@ static void all_ranks_meet_through_the_callers_store(void **state)
 	test_world_deinit(&rank, 1);
 }
 
+/* Starts rank 0 after the others have read the store a few times. All of them must meet. */
+static void meet_with_rank_0_last(struct test_rank ranks[3], struct table *table)
+{
+	test_rank_start(&ranks[1]);
+	test_rank_start(&ranks[2]);
+	pthread_mutex_lock(&table->mutex);
+	while (table->gets < 6)
+		pthread_cond_wait(&table->changed, &table->mutex);
+	pthread_mutex_unlock(&table->mutex);
+	test_rank_start(&ranks[0]);
+	for (uint32_t r = 0; r < 3; r++)
+		test_rank_join(&ranks[r]);
+	test_world_assert_met(ranks, 3);
+}
+
 /* Keeps the Unix socket of rank 0 to itself, as if the ranks were on several hosts. */
 static int table_set_tcp(void *context, const char *key, const void *value, size_t bytes)
 {
@@ -251,16 +266,7 @@ static void the_callers_store_hands_on_a_secret(void **state)
 	}
 	ranks[0].launch.port_first = port;
 	ranks[0].launch.port_last = (uint16_t)(port + PORTS - 1);
-	test_rank_start(&ranks[1]);
-	test_rank_start(&ranks[2]);
-	pthread_mutex_lock(&table.mutex);
-	while (table.gets < 6)
-		pthread_cond_wait(&table.changed, &table.mutex);
-	pthread_mutex_unlock(&table.mutex);
-	test_rank_start(&ranks[0]);
-	for (uint32_t r = 0; r < 3; r++)
-		test_rank_join(&ranks[r]);
-	test_world_assert_met(ranks, 3);
+	meet_with_rank_0_last(ranks, &table);
 	for (uint32_t r = 0; r < 3; r++) {
 		assert_int_equal(ranks[r].launch.secret_bytes, ranks[0].launch.secret_bytes);
 		assert_memory_equal(
@@ -280,16 +286,7 @@ static void rank_0_may_come_last(void **state)
 		ranks[r].launch.store_callbacks = &callbacks;
 		ranks[r].make_blob = test_blob_of_seven;
 	}
-	test_rank_start(&ranks[1]);
-	test_rank_start(&ranks[2]);
-	pthread_mutex_lock(&table.mutex);
-	while (table.gets < 6)
-		pthread_cond_wait(&table.changed, &table.mutex);
-	pthread_mutex_unlock(&table.mutex);
-	test_rank_start(&ranks[0]);
-	for (uint32_t r = 0; r < 3; r++)
-		test_rank_join(&ranks[r]);
-	test_world_assert_met(ranks, 3);
+	meet_with_rank_0_last(ranks, &table);
 	test_world_deinit(ranks, 3);
 
 	/* TCP: another program uses the port while the clients connect, and closes it; then rank 0 starts. */
