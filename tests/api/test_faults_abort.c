@@ -1,6 +1,5 @@
 /* Tests collet_comm_abort(): it is local, idempotent, and callable by any thread. Every rank's pending and later
  * calls return COLLET_ERR_ABORTED in bounded time. Destroy after any end leaves nothing behind. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "entries.h"
 #include "ranks.h"
 
 enum { COUNT = 1 << 18, REQUESTS = 5, ABORTS = 50 };
@@ -168,17 +168,6 @@ static void other_communicators_live_on(void **state)
 struct held {
 	unsigned descriptors, threads, mappings;
 };
-
-static unsigned count_entries(const char *folder)
-{
-	DIR *directory = opendir(folder);
-	unsigned entries = 0;
-	while (directory && readdir(directory))
-		entries++;
-	if (directory)
-		closedir(directory);
-	return entries;
-}
 
 /* Counts shared mappings only: the allocator and the sanitizers have private ones too. */
 static unsigned count_mappings(void)

@@ -1,5 +1,4 @@
 /* Tests collet_comm_create_group(): communicators that their members alone create. */
-#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "entries.h"
 #include "members.h"
 #include "ranks.h"
 
@@ -143,17 +143,6 @@ static void threads_create_groups_of_the_same_ranks_by_tag(void **state)
 }
 
 /* ---- What a group needs ---- */
-
-static uint32_t count_entries(const char *folder)
-{
-	DIR *directory = opendir(folder);
-	uint32_t entries = 0;
-	while (directory && readdir(directory))
-		entries++;
-	if (directory)
-		closedir(directory);
-	return entries;
-}
 
 static void count_resources(struct rank *rank)
 {

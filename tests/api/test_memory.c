@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "entries.h"
 #include "ranks.h"
 #include "skip.h"
 
@@ -73,17 +73,6 @@ static void memory_is_given_and_taken_back(void **state)
 }
 
 /* ---- What stays behind ---- */
-
-static uint32_t count_entries(const char *folder)
-{
-	DIR *directory = opendir(folder);
-	uint32_t entries = 0;
-	while (directory && readdir(directory))
-		entries++;
-	if (directory)
-		closedir(directory);
-	return entries;
-}
 
 static uint32_t count_lines(const char *path)
 {
